@@ -16,29 +16,29 @@ import (
 )
 
 // Conn is a Live connection, opened by Dial. One goroutine may send while another receives. Any goroutine may call
-// Close. Pings are answered while Recv runs.
+// Close. The server's pings are answered only while Recv runs.
 type Conn struct {
 	ws     *websocket.Conn
-	key    api.Secret // key to remove from the server's messages
+	key    api.Secret // key that is removed from texts of the server
 	closed chan struct{}
 	close  func() error
-	trace  func(sent bool, frame []byte) // may be nil
+	trace  func(sent bool, frame []byte) // called with each message; may be nil
 
-	sessionID string // set when Dial has returned; "" if the server sends none
+	sessionID string // set by Dial; "" if the server sends no ID
 
-	// Owned by the sender.
+	// Used only by the sending goroutine.
 	frame     []byte // the audio message being built
-	sentCount int64  // number of messages, including the setup
+	sentCount int64  // number of sent messages, including the setup
 
-	// Owned by the receiver.
+	// Used only by the receiving goroutine.
 	dec      *wire.Decoder
-	pending  []*wire.ServerMessage // messages received with or before setupComplete
+	pending  []*wire.ServerMessage // contents that came with or before setupComplete, for the next calls of Recv
 	finalErr error                 // the first error that ended receiving
 
 	// Guarded by mu.
 	mu            sync.Mutex
-	followedDone  <-chan struct{} // Done channel of the followed context: reading ends when it is closed
-	stopFollowing func() bool     // nil while no context is followed
+	followedDone  <-chan struct{} // Done channel of the context of the current read, which ends when the channel is closed
+	stopFollowing func() bool     // stops the effect of that context; nil if there is none
 }
 
 func newConn(ws *websocket.Conn, key api.Secret) *Conn {
@@ -48,8 +48,8 @@ func newConn(ws *websocket.Conn, key api.Secret) *Conn {
 	return c
 }
 
-// Close sends a close frame if the peer still reads, and closes the connection. Pending calls return an error that
-// wraps net.ErrClosed. Further calls return the first result.
+// Close sends a close frame if the peer still reads, and closes the connection. Send and Recv calls in progress return
+// an error that wraps net.ErrClosed. Further calls of Close return the first result.
 func (c *Conn) Close() error { return c.close() }
 
 func (c *Conn) doClose() error {
@@ -62,7 +62,8 @@ func (c *Conn) doClose() error {
 	return err
 }
 
-// SessionID returns Google's ID of the session, which its support asks for. Vertex AI sends it, the Gemini API does not.
+// SessionID returns Google's ID of the session, which Google's support asks for. Vertex AI sends an ID, but the Gemini
+// API does not.
 func (c *Conn) SessionID() string { return c.sessionID }
 
 // isClosed reports whether Close has been called.
@@ -75,15 +76,15 @@ func (c *Conn) isClosed() bool {
 	}
 }
 
-// SendAudio sends mono samples at rate Hz, of any length; 20 to 40 ms are recommended. It does not keep pcm. It blocks
-// like Send.
+// SendAudio sends mono samples at rate Hz. Any length is allowed; 20 to 40 ms are recommended. It does not retain pcm.
+// It blocks like Send.
 func (c *Conn) SendAudio(ctx context.Context, pcm []int16, rate int) error {
 	c.frame = wire.AppendAudio(c.frame[:0], pcm, rate)
 	return c.writeFrame(ctx, c.frame)
 }
 
-// Send sends one message. It fails after 2 s, or at ctx's deadline, if the peer does not read. The connection is then
-// unusable. Close interrupts it, but cancelling ctx does not.
+// Send sends one message. If the peer does not read, it fails after 2 s or at ctx's deadline, and the connection is
+// then unusable. Close interrupts Send, but cancelling ctx does not.
 func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	frame, err := m.Encode()
 	if err != nil {
@@ -95,8 +96,8 @@ func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 // LastSentIndex returns the index of the last message sent, for Vertex AI's lastConsumedClientMessageIndex. Only the
 // sender may call it.
 //
-// Google does not document where the count begins. It is assumed to begin with the setup as 0 on each connection. Logs
-// of ADK on Vertex AI show 1, 2, 3 after the first messages. A client of the public endpoint says "0 is reserved for
+// Google does not document where the count begins. We assume that the setup of each connection is message 0. Logs of
+// ADK on Vertex AI show 1, 2, 3 after the first messages. A client of the public endpoint says "0 is reserved for
 // setup".
 func (c *Conn) LastSentIndex() int64 { return c.sentCount - 1 }
 
@@ -129,10 +130,10 @@ func (c *Conn) writeFrame(ctx context.Context, frame []byte) error {
 	}
 }
 
-// Recv returns the next message. SetupComplete is never set, because Dial handles it. An audio-only message, and the
-// Audio of any message, is valid until the next call. Everything else belongs to the caller.
+// Recv returns the next message. SetupComplete is never set, because Dial handles it. The Audio of a message, and a
+// message with only audio, are valid until the next call. Everything else belongs to the caller.
 //
-// A reader should use one ctx for all calls: each change of ctx costs allocations.
+// Use the same ctx for all calls: each change of ctx costs allocations.
 //
 // The connection continues after a *wire.FrameError or a *wire.ServerError. Every other error is final, and each
 // further call returns it again. A final error is a *wire.CloseError, the error of ctx, or net.ErrClosed after Close.
@@ -149,15 +150,15 @@ func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	return m, nil
 }
 
-// sendSetup sends the first message and receives until it is accepted.
+// sendSetup sends the setup and receives messages until the server has accepted it.
 func (c *Conn) sendSetup(ctx context.Context, frame []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout,
 		fmt.Errorf("no setupComplete within %v: %w", setupTimeout, context.DeadlineExceeded))
 	defer cancel()
 	defer c.followContext(context.Background())
 	if err := c.writeFrame(ctx, frame); err != nil {
-		// The server may have closed the connection with a reason during the write. That reason is more informative than the error of the
-		// write.
+		// The server may have closed the connection with a reason during the write. The reason is more informative than the error of
+		// the write.
 		if !isTimeout(err) {
 			if _, rerr := c.readMessage(ctx); rerr != nil {
 				return rerr
@@ -179,7 +180,7 @@ func (c *Conn) sendSetup(ctx context.Context, frame []byte) error {
 		}
 		if m.SetupComplete = false; !m.Empty() {
 			c.pending = append(c.pending, m)
-			c.dec = wire.NewDecoder() // m points into the old decoder
+			c.dec = wire.NewDecoder() // m points into the decoder, so it gets a new one
 		}
 		if done {
 			return nil
@@ -211,10 +212,12 @@ func (c *Conn) readMessage(ctx context.Context) (*wire.ServerMessage, error) {
 	return m, err
 }
 
-// buffers hold messages while they are read and decoded. A connection that waits for a message holds no buffer.
+// buffers holds buffers for messages while they are read and decoded. A connection that waits for a message holds no
+// buffer.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// readFrame returns the next message in a buffer of buffers. It accepts text and binary messages, because the server sends both.
+// readFrame returns the next message, in a buffer from buffers. It accepts text and binary messages, because the server
+// sends both.
 func (c *Conn) readFrame(ctx context.Context) (*bytes.Buffer, error) {
 	c.followContext(ctx)
 	_, r, err := c.ws.NextReader()
@@ -243,8 +246,8 @@ func (c *Conn) readFrame(ctx context.Context) (*bytes.Buffer, error) {
 	return nil, &wire.CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), Err: err}
 }
 
-// followContext makes the current and later reads end when ctx ends, instead of the previous ctx. Each change costs
-// four allocations.
+// followContext makes the current and later reads end when ctx is done. Before, they ended with the ctx of the previous
+// call. Each change of ctx costs four allocations.
 func (c *Conn) followContext(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,7 +258,7 @@ func (c *Conn) followContext(ctx context.Context) {
 	if c.stopFollowing != nil {
 		c.stopFollowing()
 		c.stopFollowing = nil
-		_ = c.ws.SetReadDeadline(time.Time{}) // the previous ctx may have ended after its last read
+		_ = c.ws.SetReadDeadline(time.Time{}) // the previous ctx may have set the deadline after its last read
 	}
 	if c.followedDone = done; done == nil {
 		return

@@ -18,16 +18,18 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Setup configures a Live connection. Package liveconfig builds it; the zero value is api.DefaultModel with Google's defaults.
+// Setup configures a Live connection. Package liveconfig builds it. The zero value is a setup for api.DefaultModel with
+// Google's defaults.
 type Setup struct {
 	// Object is the setup as a JSON object in the form of the Gemini API. On Vertex AI, Dial replaces the model's name.
 	// Dial also adds the fields below.
 	Object json.RawMessage
 
-	// Alpha is set if Object has experimental fields of the Gemini API. Vertex AI supports them in its single version.
+	// Alpha is set if Object has experimental fields of the Gemini API (v1alpha). Vertex AI has only one version, which
+	// supports them.
 	Alpha bool
 
-	// Resumable requests handles. Without it the server sends none, and the session ends with its first connection.
+	// Resumable requests resumption handles. Without handles, the session ends with its first connection.
 	Resumable bool
 
 	// Handle is the newest handle of the session from an earlier connection, or "" for a new session.
@@ -37,13 +39,14 @@ type Setup struct {
 	// alternate between "user" and "model".
 	History []wire.Content
 
-	// AnnounceHistory is set if the model accepts History only when the setup announces it. Other models get an
-	// incomplete turn, as from LiveKit and pydantic-ai.
+	// AnnounceHistory is set if the model accepts History only when the setup announces it. To other models, History is
+	// sent as an incomplete turn, as LiveKit and pydantic-ai do.
 	AnnounceHistory bool
 
-	// IsTextModel is set if the model is not a Live model. Dial does not support such a model.
+	// IsTextModel is set if the model is not a Live model. [Dial] does not support such a model.
 	IsTextModel bool
-	// OnLateTokens gets the tokens of a text model that no message could report. It is called before Close returns.
+	// OnLateTokens is called with the tokens of a text model that no message has reported. It is called before Close
+	// returns.
 	OnLateTokens func(wire.Tokens)
 
 	// OnUpgrade, if not nil, is called when the WebSocket is open, before the setup is sent.
@@ -54,7 +57,7 @@ type Setup struct {
 	Trace func(sent bool, frame []byte)
 }
 
-// encode returns the first message of a connection.
+// encode returns the setup message, which is the first message of a connection.
 func (s Setup) encode(client *api.Client) ([]byte, error) {
 	setup := make(map[string]any)
 	var model string
@@ -92,10 +95,10 @@ func (s Setup) encode(client *api.Client) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Dial opens a Live connection, and blocks until the server has accepted the setup. It then sends the history. The end
-// of ctx aborts the dial, but not the connection.
+// Dial opens a Live connection, and blocks until the server has accepted the setup. It then sends the history. When ctx
+// is done, dialling is aborted, but an open connection is not closed.
 //
-// It returns *wire.HandshakeError if the upgrade was refused, and *wire.CloseError if the setup was refused.
+// The error is a *wire.HandshakeError if the upgrade was refused, and a *wire.CloseError if the setup was refused.
 func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 	u, err := client.LiveURL(s.Alpha)
 	if err != nil {
@@ -128,8 +131,8 @@ func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 	return conn, nil
 }
 
-// connect connects with the current credentials, and returns their secret. If they are refused and new ones can be fetched, it
-// retries once.
+// connect opens the WebSocket with the current credentials, and returns their secret. If they are refused and new credentials
+// can be fetched, it retries once.
 func connect(ctx context.Context, client *api.Client, u *url.URL) (*websocket.Conn, api.Secret, error) {
 	for again := false; ; again = true {
 		header, secret, err := client.Credentials(ctx)
@@ -152,21 +155,21 @@ func connect(ctx context.Context, client *api.Client, u *url.URL) (*websocket.Co
 	}
 }
 
-// tcpDialer makes connections that detect the loss of the peer within ten seconds, by missing acknowledgements of data or
-// keep-alive probes.
+// tcpDialer makes connections that detect the loss of the peer within ten seconds: data or keep-alive probes are then not
+// acknowledged.
 var tcpDialer = &net.Dialer{Control: tuneSocket, KeepAliveConfig: net.KeepAliveConfig{
 	Enable: true, Idle: userTimeout / 2, Interval: userTimeout / 4, Count: 2,
 }}
 
-// maxHandshake limits the bytes before the WebSocket is open, certificates and the response header. The dialer buffers
-// them completely.
+// maxHandshake limits the bytes that the server sends before the WebSocket is open, certificates and the response
+// header. The dialer buffers them completely.
 const maxHandshake = 256 << 10
 
-// handshakeConn is a connection that fails if the server sends more than maxHandshake before isUpgraded.
+// handshakeConn is a connection that fails if the server sends more than maxHandshake bytes before isUpgraded is set.
 type handshakeConn struct {
 	net.Conn
 	isUpgraded atomic.Bool
-	size       int // bytes read; owned by the dialer until isUpgraded
+	size       int // number of bytes read before isUpgraded is set; used only by the dialer
 }
 
 // Read implements [net.Conn].
@@ -181,7 +184,7 @@ func (c *handshakeConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// upgrade connects and performs the WebSocket handshake. The secret must not appear in an error.
+// upgrade connects and performs the WebSocket handshake. It removes the secret from errors.
 func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.Header, secret api.Secret) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout,
 		fmt.Errorf("no answer to the upgrade within %v: %w", handshakeTimeout, context.DeadlineExceeded))
@@ -195,8 +198,8 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 		dialer.NetDialContext = tcpDialer.DialContext
 		dialer.Proxy = http.ProxyFromEnvironment
 	}
-	// Once connected, the dialer does not respect the end of its context. So the end of ctx closes the network
-	// connection.
+	// Once connected, the dialer does not respect the end of its context. So the network connection is closed when ctx
+	// is done.
 	dial := dialer.NetDialContext
 	var stop func() bool
 	var bounded *handshakeConn

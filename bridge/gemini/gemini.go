@@ -1,6 +1,6 @@
 // Package gemini implements the connection to Google's Gemini Live API, on the Gemini API or Vertex AI. Package wire has the
-// messages and classifies errors; package api has Google's URLs and the gateway's credentials; package liveconfig builds the setup
-// of a connection; package bridge runs the conversation.
+// messages and classifies errors. Package api has Google's URLs and the gateway's credentials. Package liveconfig builds the setup
+// of a connection. Package bridge runs the conversation.
 //
 // Google's Go SDK is not used for connections: its Live client ignores contexts, sets no deadlines, drops unknown fields, and makes
 // 72 allocations to receive 20 ms of audio and 41 to send them, where Conn makes 1 and 4 (BenchmarkFrame).
@@ -9,27 +9,28 @@ package gemini
 import "time"
 
 const (
-	// handshakeTimeout covers DNS, TCP, TLS and the upgrade. Google responds within a second; after this time a caller has hung up.
+	// handshakeTimeout limits DNS, TCP, TLS and the upgrade together. Google responds within a second. A caller does
+	// not wait longer than this.
 	handshakeTimeout = 10 * time.Second
 
-	// setupTimeout covers the time from the setup message to setupComplete. Google's own SDK waits for it without a
-	// limit.
+	// setupTimeout limits the time from the setup message to setupComplete. Google's own SDK waits for setupComplete
+	// without a limit.
 	setupTimeout = 10 * time.Second
 
-	// writeTimeout bounds one write. It detects a connection that is cut while audio flows after about 4 s, because the
-	// socket buffers two seconds. Without it, the loss would never be detected.
+	// writeTimeout limits one write. With it, the loss of a connection is detected after about 4 s while audio is sent,
+	// because the socket buffers two seconds of audio. Without a limit, the loss would never be detected.
 	writeTimeout = 2 * time.Second
 
-	// closeTimeout bounds the close frame. A peer that does not read must not delay the close. While the old connection
-	// is open, a new one of the same session is refused.
+	// closeTimeout limits the write of the close frame. A peer that does not read must not delay the close, because
+	// Google refuses a new connection of the same session while the old one is open.
 	closeTimeout = 500 * time.Millisecond
 
-	// userTimeout is TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. Pings cannot
-	// tell a dead connection from a slow server. Gemini has taken up to 30 s to answer them.
+	// userTimeout is TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. WebSocket pings
+	// cannot distinguish a dead connection from a slow server: Gemini has taken up to 30 s to answer them.
 	userTimeout = 8 * time.Second
 
-	// readLimit limits a received message, in bytes. The longest audio message seen is below 100 kB. A faulty server
-	// must not exhaust the memory.
+	// readLimit limits a received message, in bytes, so that a faulty server cannot exhaust the memory. The longest
+	// audio message seen is below 100 kB.
 	readLimit = 16 << 20
 
 	// maxCloseReason is the maximum length of the reason in a close frame, in bytes: RFC 6455 section 5.5.
@@ -41,7 +42,7 @@ const (
 	// keepBuffer is the size, in bytes, of the largest buffer that is kept for reuse.
 	keepBuffer = 1 << 20
 
-	// writeBuffer is the size of the write buffer, in bytes. 100 ms of 24 kHz audio in base64 fit, so an audio message
-	// is one write.
+	// writeBuffer is the size of the write buffer, in bytes. 100 ms of 24 kHz audio in base64 fit into it, so that an
+	// audio message is one write.
 	writeBuffer = 8 << 10
 )

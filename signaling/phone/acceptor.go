@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// MaxUnverifiedConns bounds the connections per listener whose peer is not verified yet.
+// MaxUnverifiedConns limits the connections per listener whose peer is not verified yet.
 const MaxUnverifiedConns = 64
 
 // acceptPause is the pause before the next connection is accepted after a failure.
@@ -23,9 +23,9 @@ type Acceptor struct {
 	OnError    func(why error)            // gets accept errors
 }
 
-// Next blocks until a connection arrives. The connection counts as unverified until verified is called: once the peer
-// is verified, or the connection is closed. verified is nil for a known address. Next fails once the listener is
-// closed.
+// Next blocks until a connection arrives. The caller must call verified once the peer is verified or the connection is
+// closed; until then the connection counts against Unverified. verified is nil for a known address. Next fails once the
+// listener is closed.
 func (a *Acceptor) Next() (conn net.Conn, verified func(), err error) {
 	for {
 		conn, err := a.Accept()

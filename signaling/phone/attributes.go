@@ -7,14 +7,16 @@ import (
 	"voxgate/tools"
 )
 
-// Attributes are further data of a call: SIP headers or provider parameters, with lower-case names. Callers can forge
-// most of them.
+// Attributes are additional data of a call: SIP headers or provider parameters, with lower-case names. Callers can
+// forge most of them.
 type Attributes map[string]string
 
 const (
-	// maxAttributes bounds the attributes of a call; further ones are dropped. Carriers add about a dozen headers of their own.
+	// maxAttributes limits the attributes of a call. Further attributes are dropped. Carriers add about a dozen headers
+	// of their own.
 	maxAttributes = 32
-	// maxAttributeBytes bounds a value: User-to-User may have 128 octets in hex (RFC 7433, section 3.2).
+	// maxAttributeBytes limits the value of an attribute. User-to-User may have 128 octets in hex (RFC 7433, section
+	// 3.2).
 	maxAttributeBytes = 300
 )
 

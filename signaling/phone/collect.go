@@ -19,15 +19,16 @@ const (
 	defaultAttempts = 3
 	defaultSeconds  = 10
 	maxSeconds      = 60
-	// promptTime is added to the timeout of the first key, because the agent asks for the number only after the collection opens.
+	// promptTime is added to the timeout of the first key: the agent asks for the number only after the collection has
+	// begun.
 	promptTime = 20 * time.Second
-	// deliveryTimeout bounds the request to the operator's webhook.
+	// deliveryTimeout limits the request to the operator's webhook.
 	deliveryTimeout = 10 * time.Second
 )
 
 // Collection describes a number that the caller enters by keys and that the model must not learn.
 type Collection struct {
-	Name     string `json:"name"` // as agents refer to it: "card number"
+	Name     string `json:"name"` // name that agents use for the collection: "card number"
 	Min      int    `json:"min"`  // minimum number of keys; default 1
 	Max      int    `json:"max"`
 	Check    string `json:"check"`    // luhn, iban:DE or date:ddmmyyyy; no check if empty
@@ -73,7 +74,7 @@ func (c *Collection) checkFields() (err error) {
 	case c.Seconds > maxSeconds:
 		return fmt.Errorf("seconds: %d is more than %d", c.Seconds, maxSeconds)
 	}
-	if c.hasValidChecksum = digits.Check(c.Check); c.hasValidChecksum == nil || c.Check == "iban" { // a keypad lacks the country's letters
+	if c.hasValidChecksum = digits.Check(c.Check); c.hasValidChecksum == nil || c.Check == "iban" { // a keypad cannot enter an IBAN's country
 		return fmt.Errorf("check: %q must be one of %s", c.Check, digits.Names)
 	}
 	if c.endpoint, err = webhook.NewEndpoint(c.URL, c.Secret); err != nil {
@@ -124,7 +125,7 @@ func (cs Collections) Close() {
 }
 
 // BuildTools returns the collect_digits tool for the collections of an agent. pad returns the keypad of the current
-// caller. Removed collections are left out.
+// caller. Collections that are not configured any more are left out.
 func (cs Collections) BuildTools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
 	available := slices.DeleteFunc(slices.Clone(a.Collect), func(name string) bool { return cs.findCollection(name) == nil })
 	if len(available) == 0 {
@@ -163,8 +164,9 @@ var (
 	errHungUp     = errors.New("the caller is gone")
 )
 
-// collectDigits collects one number, and returns the outcome in words for the model. It blocks until the caller has
-// finished or hung up, or ctx is done. After too many failed attempts it returns at once.
+// collectDigits collects one number, and returns the outcome in words for the model. It blocks until the number is
+// entered, its time is over, the caller has hung up, or ctx is done. After too many failed attempts it does not wait
+// for a number.
 func (k *Keypad) collectDigits(ctx context.Context, c *Collection) (result string, err error) {
 	select {
 	case k.busy <- struct{}{}:
@@ -183,7 +185,7 @@ func (k *Keypad) collectDigits(ctx context.Context, c *Collection) (result strin
 	}
 	defer func() { e.done <- secretFor }()
 	if k.failures[c] >= c.Attempts {
-		secretFor = c.firstKeyTimeout() // the agent may still ask, so keys stay secret for as long as a first key may take
+		secretFor = c.firstKeyTimeout() // the agent may still have asked for the number, so keys stay secret for as long as a first key may take
 		return gaveUpResult(c), nil
 	}
 	var keys string
@@ -226,8 +228,8 @@ func gaveUpResult(c *Collection) string {
 	return fmt.Sprintf("gave up after %d attempts", c.Attempts)
 }
 
-// postDigits sends the digits to the webhook. Only the field "valid" of its response is used. If that is missing, the
-// number is valid. Other fields could contain the number.
+// postDigits sends the digits to the webhook. The number is valid unless the response has "valid": false. Other fields
+// of the response are ignored, because they could contain the number.
 func (c *Collection) postDigits(ctx context.Context, number string) (valid bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deliveryTimeout)
 	defer cancel()

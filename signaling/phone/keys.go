@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// keyGap is the time without a key after which a number is complete. It exceeds most pauses between keys. A single
-	// key still gets a prompt reply.
+	// keyGap is the time without a key after which a number is complete. It is longer than most pauses between keys,
+	// and short enough for a prompt reply to a single key.
 	keyGap = 1200 * time.Millisecond
-	// secretTail is the time for which keys stay secret after a valid number. After an invalid one it is the key timeout, so that
-	// a slow caller can finish dialling.
+	// secretTail is the time for which keys stay secret after a valid number. After an invalid number they stay secret for the
+	// timeout of a key, so that a slow caller can finish dialling.
 	secretTail = 2 * time.Second
 )
 
-// MaxKeys bounds the keys of one number.
+// MaxKeys limits the keys of one number.
 const MaxKeys = agents.MaxKeys
 
-// Keypad routes the keys that a caller presses: to the model, or to the open collection. The model must not learn a
-// collected number.
+// Keypad routes the keys that a caller presses: to the open [Collection], or if there is none, to the model. The model
+// must not learn a collected number.
 type Keypad struct {
 	log     *slog.Logger // set by Run
 	queue   chan byte
 	entries chan *pendingEntry
 	busy    chan struct{} // holds one value while a collection is open
 	stopped chan struct{} // closed when Run returns
-	// secret is the collection that gets the keys instead of the model; nil means none. Its tones are filtered out of
-	// the audio.
+	// secret is the collection whose keys are withheld from the model, or nil. Their tones are filtered out of the
+	// audio, too.
 	secret atomic.Pointer[Collection]
 
 	failures map[*Collection]int // failed attempts per collection; used by the goroutine that holds busy
@@ -40,8 +40,8 @@ type Keypad struct {
 // pendingEntry is a number that is being entered.
 type pendingEntry struct {
 	collection *Collection
-	keys       chan string        // gets the keys pressed; buffers one
-	done       chan time.Duration // gets how long keys stay secret once the entry has ended; buffers one
+	keys       chan string        // receives the keys of the complete number; buffers one
+	done       chan time.Duration // receives how long further keys stay secret, once the entry has ended; buffers one
 }
 
 // NewKeypad returns a keypad for one call.
@@ -52,7 +52,8 @@ func NewKeypad() *Keypad {
 	}
 }
 
-// InheritSecret keeps keys secret if they were secret on the keypad of the call that this one replaces. Call it before Run.
+// InheritSecret keeps keys secret if they were secret on old, the keypad of the call that is being replaced. Call it
+// before Run.
 func (k *Keypad) InheritSecret(old *Keypad) { k.secret.Store(old.secret.Load()) }
 
 // PushKey queues a key. It drops keys that come faster than a person can press; it does not block.
@@ -66,8 +67,8 @@ func (k *Keypad) PushKey(key byte) {
 // Keys returns the queue of keys, for callers that do not use Run because no model listens.
 func (k *Keypad) Keys() <-chan byte { return k.queue }
 
-// Run sends keys to the model. A message has the keys up to "#", up to maxKeys (0: [MaxKeys]), or until a pause of 1.2
-// s. Keys of a collection are not sent. Run blocks until ctx is done.
+// Run sends keys to the model. A message has the keys up to "#", up to maxKeys (0 means [MaxKeys]), or up to a pause of
+// keyGap. Keys of a collection are not sent. Run blocks until ctx is done.
 func (k *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func(bridge.Command) error) {
 	defer close(k.stopped)
 	k.log = log
@@ -76,7 +77,7 @@ func (k *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 	}
 	var keys []byte
 	var filledAt time.Time           // when the number of keys last reached maxKeys; zero if not recently
-	var timeout <-chan time.Time     // ends the number or the secret; nil while neither is pending
+	var timeout <-chan time.Time     // fires when the number is complete or keys are no longer secret; nil while neither is pending
 	var open *pendingEntry           // nil while no collection is open
 	var entryDone chan time.Duration // reports the end of the newest entry; nil once it has ended
 	var secretFor time.Duration      // how long keys stay secret after the newest entry
@@ -108,7 +109,7 @@ func (k *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 			case open != nil:
 				keys, done = open.collection.addKey(keys, key)
 				timeout = time.After(open.collection.keyTimeout())
-			case k.secret.Load() == nil && key == '#' && maxKeys > 1 && time.Since(filledAt) < keyGap: // it ends a number that was sent already
+			case k.secret.Load() == nil && key == '#' && maxKeys > 1 && time.Since(filledAt) < keyGap: // # after a number that was sent already
 				filledAt = time.Time{}
 			case k.secret.Load() == nil:
 				keys, timeout = append(keys, key), time.After(keyGap)

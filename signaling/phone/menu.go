@@ -13,9 +13,9 @@ import (
 // maxMenuRounds limits how often the model may press keys at the same announcement.
 const maxMenuRounds = 3
 
-// minSimilarity is the share of common word pairs above which two announcements count as the same, relative to the
-// shorter one. Different menus of a company share "press one". A repeated announcement may begin otherwise, or be cut
-// off.
+// minSimilarity is the share of common word pairs, relative to the shorter announcement, from which two announcements
+// count as the same. Different menus of a company have phrases such as "press one" in common. A repeated announcement
+// may begin differently, or be cut off.
 const minSimilarity = 0.6
 
 var (
@@ -25,24 +25,25 @@ var (
 		"Press no more, and end the call or speak")
 )
 
-// Menu keeps a model that has called an automatic system from pressing keys in circles. It must listen first, must not
-// repeat a key, and gives up after three rounds. A nil *Menu allows everything.
+// Menu keeps a model that has called an automatic phone menu from pressing keys in circles. The model must listen
+// first, must not repeat a key at the same announcement, and must give up after three rounds. A nil *Menu allows
+// everything.
 type Menu struct {
 	mu            sync.Mutex
 	hasSpeech     bool     // the other side has spoken since the latest keys
-	words         []string // words of that speech
+	words         []string // words of the speech since the latest keys
 	announcements []*announcement
-	current       *announcement // the announcement that keys are pressed for; nil until then
+	current       *announcement // the announcement for which the model wants to press keys; nil before it has tried
 }
 
 // announcement is the speech of an automatic system before a key was pressed.
 type announcement struct {
 	wordPairs map[string]bool // adjacent words
 	keys      []string        // pressed at this announcement
-	times     int             // how often the model wanted to press keys at it
+	times     int             // how often the announcement was played and the model wanted to press keys
 }
 
-// maxAnnouncementWords bounds the words of one announcement that are compared.
+// maxAnnouncementWords limits the words of an announcement that are compared.
 const maxAnnouncementWords = 400
 
 // HandleEvent records the speech of the other side.
@@ -56,7 +57,7 @@ func (m *Menu) HandleEvent(event bridge.EventBody) {
 	case bridge.UserSpeaking:
 		m.hasSpeech = m.hasSpeech || b.Speaking
 	case bridge.UserText:
-		if b.Final { // its parts were counted already
+		if b.Final { // the words of a final text have already arrived in parts
 			return
 		}
 		m.hasSpeech = true
@@ -67,7 +68,7 @@ func (m *Menu) HandleEvent(event bridge.EventBody) {
 	}
 }
 
-// PressKeys calls press, or returns an error for the model that says why the keys would not help.
+// PressKeys calls press. If the keys would not help, it returns an error for the model instead, which says why.
 func (m *Menu) PressKeys(keys string, press func() error) error {
 	if m == nil {
 		return press()

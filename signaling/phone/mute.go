@@ -12,8 +12,8 @@ var toneGroups = [2][4]float64{{697, 770, 852, 941}, {1209, 1336, 1477, 1633}}
 
 const (
 	keyBlock = 20 * time.Millisecond // half of the shortest tone that must be recognized (ITU-T Q.24)
-	// minToneShare is the minimum share of a DTMF tone in the energy of a block. Speech or noise may be as loud as the
-	// tone.
+	// minToneShare is the minimum share of a DTMF tone in the energy of a block. It is low, because speech or noise may
+	// be as loud as the tone.
 	minToneShare = 0.5
 	// minGroupShare is the minimum share of each of the tone's two frequencies. One may be 8 dB louder than the other
 	// (ITU-T Q.24).
@@ -25,7 +25,7 @@ type SecretFilter struct {
 	media.Sink
 	pad         *Keypad
 	buffer      []int16
-	blockHasKey [2]bool // whether the block before buffer, and the first one in it, contain a key tone
+	blockHasKey [2]bool // whether the block before buffer, and the first block in buffer, contain a key tone
 }
 
 // FilterSecret wraps sink so that it does not receive the tones of secret keys.
@@ -33,7 +33,8 @@ func (k *Keypad) FilterSecret(sink media.Sink) *SecretFilter {
 	return &SecretFilter{Sink: sink, pad: k}
 }
 
-// WritePCM implements [media.Sink]. A tone can begin and end inside a block, so the blocks next to it are silenced, too.
+// WritePCM implements [media.Sink]. It also silences the blocks before and after a block with a tone, because a tone
+// can begin and end inside a block.
 func (s *SecretFilter) WritePCM(pcm []int16) error {
 	if secret := s.pad.secret.Load() != nil; !secret && len(s.buffer) == 0 {
 		return s.Sink.WritePCM(pcm)
@@ -69,7 +70,7 @@ func hasKey(pcm []int16, rate int) bool {
 	var share [2]float64
 	for group, frequencies := range toneGroups {
 		for _, hz := range frequencies {
-			for _, off := range [...]float64{0.988, 1, 1.012} { // 1.5 % off is still a key (ITU-T Q.24)
+			for _, off := range [...]float64{0.988, 1, 1.012} { // a frequency that is 1.5 % off still counts as a key (ITU-T Q.24)
 				share[group] = max(share[group], ToneShare(pcm, rate, hz*off))
 			}
 		}

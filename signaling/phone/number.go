@@ -12,17 +12,20 @@ import (
 )
 
 // Number is a telephone number without parameters and separators, a name or an extension; empty means unknown.
-// [ParseNumber], [ParseCaller] and [ParseFullNumber] spell equal numbers alike.
+// [ParseNumber], [ParseCaller] and [ParseFullNumber] return the same Number for different spellings of a number.
 type Number string
 
 const (
 	// maxDigits is the length of the longest international number, without "+" (ITU-T E.164, section 6).
 	maxDigits = 15
-	// minDigits is the minimum length of an international number without "+"; shorter ones are extensions and short codes.
+	// minDigits is the minimum length of an international number that is written without "+". Shorter numbers are
+	// extensions and short codes.
 	minDigits = 8
-	// minFullDigits is the minimum length of a number with "+" to be compared with numbers without it.
+	// minFullDigits is the minimum length of a number with "+" that is also tried without the "+": see
+	// alternateSpelling.
 	minFullDigits = 5
-	// minLocalDigits is the minimum length of digits with separators to be a number, and not the name of a room such as "1-200".
+	// minLocalDigits is the minimum number of digits from which a text with separators is a number, and not the name of
+	// a room such as "1-200".
 	minLocalDigits = 7
 )
 
@@ -52,13 +55,13 @@ func ParseFullNumber(text string) Number {
 	return n
 }
 
-// parseSubscriber parses a number, and returns the host if it is a SIP URI.
+// parseSubscriber parses a number. If text is a SIP URI, it also returns the host.
 func parseSubscriber(text string) (n Number, host string) {
 	text = strings.TrimSpace(text)
 	if begin, end := strings.LastIndexByte(text, '<'), strings.LastIndexByte(text, '>'); begin >= 0 && end > begin {
 		text = strings.TrimSpace(text[begin+1 : end])
 	}
-	isNumber := false // the URI marks it as a phone number, even if it is short
+	isNumber := false // the URI says that text is a phone number, even if it is short
 	scheme, rest, _ := strings.Cut(text, ":")
 	switch strings.ToLower(scheme) {
 	case "tel":
@@ -75,7 +78,7 @@ func parseSubscriber(text string) (n Number, host string) {
 	subscriber, parameters, _ := strings.Cut(text, ";")
 	number, ok := withoutSeparators(percentDecode(subscriber), isNumber)
 	if !ok && !IsPlaceholder(percentDecode(subscriber)) && !isNumber {
-		return Number(percentDecode(text)), host // a name may have a semicolon
+		return Number(percentDecode(text)), host // the text is a name, which may have a semicolon
 	}
 	return Number(inContext(number, ParameterValue(parameters, "phone-context"))), host
 }
@@ -90,7 +93,8 @@ func hostIn(hostport string) string {
 	return host
 }
 
-// IsInvalidHost reports whether a host is reserved as unreachable, such as anonymous.invalid (RFC 3323, section 4.1.1.3; RFC 2606).
+// IsInvalidHost reports whether a host is in the reserved domain "invalid", such as anonymous.invalid, which hides the
+// caller (RFC 3323, section 4.1.1.3; RFC 2606).
 func IsInvalidHost(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return host == "invalid" || strings.HasSuffix(host, ".invalid")
@@ -103,8 +107,8 @@ func percentDecode(text string) string {
 	return text
 }
 
-// inContext puts the phone-context before a local number (RFC 3966, section 5.1.5). Short numbers stay: 911 is 911 in
-// the context of +1.
+// inContext puts the phone-context before a local number (RFC 3966, section 5.1.5). Short numbers stay unchanged: in
+// the context of +1, 911 is 911.
 func inContext(number, context string) string {
 	prefix, ok := withoutSeparators(percentDecode(strings.Trim(context, `"`)), true)
 	if !ok || !strings.HasPrefix(prefix, "+") || !isDigits(number) {
@@ -121,7 +125,7 @@ func inContext(number, context string) string {
 func withoutSeparators(text string, isNumber bool) (number string, ok bool) {
 	var b strings.Builder
 	digits, digitsOnly := 0, text
-	if strings.HasPrefix(text, "+") { // +49 (0) 30 123
+	if strings.HasPrefix(text, "+") { // as in +49 (0) 30 123
 		digitsOnly = strings.Replace(text, "(0)", "", 1)
 	}
 	for _, r := range digitsOnly {
@@ -161,7 +165,8 @@ func isDigits(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// placeholders are the words that networks send instead of a hidden number or name (RFC 3323, section 4.1.1.3, and carriers).
+// placeholders are words that networks send in place of a hidden number or name (RFC 3323, section 4.1.1.3, and
+// carriers).
 var placeholders = []string{
 	"anonymous", "anonym", "anonymus", "restricted", "unavailable", "unknown", "private", "withheld", "blocked", "hidden", "undisclosed",
 	"unidentified", "suppressed", "undefined", "null", "none", "nil", "unbekannt", "inconnu", "desconocido",
@@ -170,7 +175,7 @@ var placeholders = []string{
 // fillers are words that may accompany a placeholder: "Unknown Number", "Caller ID withheld".
 var fillers = []string{"number", "caller", "callerid", "id", "name", "call", "user", "party", "the", "by", "network"}
 
-// unavailablePhrases are names that also mean "unavailable". Only their letters are compared.
+// unavailablePhrases are further texts for an unavailable number or name. Only their letters are compared.
 var unavailablePhrases = []string{
 	"nocallerid", "nonumber", "noname", "noid", "notavailable", "notprovided", "outofarea", "na", "coinlinepayphone",
 	"interactionwithotherservice",
@@ -217,7 +222,7 @@ func CallerName(text string) string {
 	return text
 }
 
-// Key returns the number without "+", which is the same for both spellings.
+// Key returns the number without "+": the same key for both spellings of an international number.
 func (n Number) Key() string { return strings.TrimPrefix(string(n), "+") }
 
 // Matches reports whether the number matches one of the patterns. Separators in patterns are ignored.
@@ -239,8 +244,8 @@ func plainPattern(pattern string) string {
 	}, pattern)
 }
 
-// alternateSpelling returns an international number with its "+" added or removed, or "". The number must be longer
-// than that of a service such as 112.
+// alternateSpelling returns an international number with its "+" added or removed. It returns "" for short numbers,
+// which may be services such as 112, and for names.
 func (n Number) alternateSpelling() Number {
 	digits, least := n.Key(), minDigits
 	if strings.HasPrefix(string(n), "+") {
@@ -258,8 +263,9 @@ func (n Number) alternateSpelling() Number {
 // FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over a pattern with a
 // wildcard, then a longer pattern over a shorter one, then the first name.
 //
-// Not all networks send "+", so an international number is also tried in its other spelling. There, an exact match
-// counts in full. A wildcard counts only if the received spelling matches nothing.
+// Not all networks send "+", so an international number is also tried with its "+" added or removed. An exact match of
+// the received spelling wins, then an exact match of the other spelling, then a pattern for the received one, then a
+// pattern for the other.
 func FindAgent(folder *agents.Folder, protocol string, number Number) (agent *agents.Agent) {
 	const exactMatch = 1 << 20 // larger than the length of any pattern
 	best := -1

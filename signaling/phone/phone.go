@@ -18,14 +18,14 @@ import (
 // defaultGreeting is used for agents without a greeting.
 const defaultGreeting = "Greet the caller in one short sentence and ask what you can do."
 
-// ConfigureSession sets up a session request for a telephone call of an agent with this party.
+// ConfigureSession fills a session request for a telephone call between an agent and a party.
 func ConfigureSession(o *bridge.SessionRequest, a *agents.Agent, with Party) {
 	o.GreetingPrompt = defaultGreeting
 	a.ApplyTo(o)
 	o.PromptSuffix = "This is a telephone call. " + with.promptData(with.Attributes.matching(a.Attributes))
 }
 
-// Limit is a numeric setting of a configuration file for [CheckLimits]; 0 means Default.
+// Limit is a numeric setting of a configuration file for [CheckLimits]. The value 0 stands for Default.
 type Limit struct {
 	Name    string
 	Value   *int
@@ -50,13 +50,13 @@ type Party struct {
 	Number     Number `json:"number,omitempty"`
 	Name       string `json:"name,omitempty"`
 	Called     Number `json:"called,omitempty"`
-	Verify     string `json:"verification,omitempty"` // of the number by the networks (RFC 8224)
+	Verify     string `json:"verification,omitempty"` // how far the networks have verified the number (RFC 8224)
 	IsOutbound bool   `json:"-"`                      // we call this party
 
 	Attributes Attributes `json:"attributes,omitempty"`
 }
 
-// maxFieldBytes bounds each field that a foreign network sends.
+// maxFieldBytes limits each field that a foreign network sends, in bytes.
 const maxFieldBytes = 80
 
 // ClipField makes a field safe for prompts and logs: one line of at most 80 bytes.

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// wireAnswer turns Pion's answer into the client's answer, with a section for each section of the offer. Rejected
-// sections have port 0. Accepted ones form the BUNDLE group. Its first section, the tag, has the candidates (RFC 8839
-// section 4.2.4).
+// wireAnswer turns Pion's answer (local) into the client's answer, with a section for each section of the offer.
+// Rejected sections have port 0. Accepted sections form the BUNDLE group. The first of the group, the tag, has the
+// candidates (RFC 8839 section 4.2.4).
 //
-// voice is the mid of the section with the model's voice. role is our DTLS role, which Pion gets wrong for a passive
-// client with ICE lite. version counts the answers that Pion did not make.
+// voice is the mid of the section with the model's voice. role is our DTLS role, because Pion gets it wrong for a
+// passive client with ICE lite. version is the number of answers so far that were not made by Pion.
 func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, error) {
 	d, err := readDescription(local)
 	if err != nil {
 		return "", err
 	}
 	pion := map[string]*mediaDescription{}
-	var candidates attributes // Pion writes them into its first section
+	var candidates attributes // Pion writes all candidates into the first section of its answer
 	for _, m := range d.media {
 		mid, _ := m.attributes.value("mid")
 		pion[mid] = m
@@ -81,7 +81,8 @@ func (d *description) writeSession(b *strings.Builder, raise uint64) {
 	}
 }
 
-// isFirstComponent reports whether a candidate is of component 1, the only one with rtcp-mux (RFC 5761 section 5.1.3).
+// isFirstComponent reports whether a candidate is of component 1, the only component with rtcp-mux (RFC 5761 section
+// 5.1.3).
 func isFirstComponent(candidate string) bool {
 	fields := strings.Fields(candidate)
 	return len(fields) > 1 && fields[1] == "1"
@@ -132,8 +133,8 @@ func (o *Offer) buildAnswerSection(m *mediaDescription, s *section, voice, role 
 	m.attributes = as
 }
 
-// streamIDs returns the header extension that names simulcast streams (RFC 8852). Without it in the first answer,
-// Chromium rejects its own further offers. Simulcast itself is declined.
+// streamIDs returns the offer's extmap attribute for the header extension that names simulcast streams (RFC 8852), or
+// nil. Without it in the first answer, Chromium rejects its own further offers. Simulcast itself is declined.
 func (s *section) streamIDs() (list attributes) {
 	for _, value := range s.attributes.values("extmap") {
 		fields := strings.Fields(value)
@@ -154,8 +155,8 @@ func (o *Offer) keepsAttribute(a attribute, s *section, d direction) bool {
 	case "msid":
 		return d.sends
 	case "ssrc":
-		// Keep the source's name on hold (RFC 5576 allows it). Otherwise Chromium ends the source's sound, and Web
-		// Audio gets none when it returns.
+		// On hold, keep only the source's name (RFC 5576 allows it). Without the name, Chromium ends the source, and
+		// Web Audio gets no sound from it after the hold.
 		return d.sends || strings.Contains(a.value, " cname:")
 	case "rtcp-mux", "rtcp-rsize": // an answer has them only if the offer has (RFC 5761 section 5.1.1, RFC 5506 section 5)
 		return s.attributes.hasKey(a.key)
@@ -167,7 +168,8 @@ func (o *Offer) keepsAttribute(a attribute, s *section, d direction) bool {
 	return !isDirection(a.key)
 }
 
-// stoppedAnswer returns the answer to an offer that stops all sections. It has the session part of Pion's last answer.
+// stoppedAnswer returns the answer to an offer that stops all sections. The session part is that of Pion's last answer,
+// local, with version added to its version.
 func (o *Offer) stoppedAnswer(local string, version uint64) string {
 	var b strings.Builder
 	d, _ := readDescription(local) // cannot fail: Pion wrote it
@@ -178,8 +180,7 @@ func (o *Offer) stoppedAnswer(local string, version uint64) string {
 	return b.String()
 }
 
-// checkAnswer validates an answer before it is sent, however it was made. An error is a bug of the gateway, not the
-// client's fault.
+// checkAnswer validates an answer before it is sent. An error is a bug of the gateway, not the client's fault.
 func (o *Offer) checkAnswer(text string) error {
 	d, err := readDescription(text)
 	switch {

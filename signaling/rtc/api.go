@@ -21,32 +21,33 @@ import (
 )
 
 const (
-	// maxChannelMessage is announced as a=max-message-size; Chromium accepts the same.
+	// maxChannelMessage is the size of the longest message that we accept on a data channel, in bytes. It is sent as
+	// a=max-message-size, and is the same as Chromium's.
 	maxChannelMessage = 256 << 10
 
-	// Payload types that apply unless the offer has others; an answer uses the offer's.
+	// Payload types that our codecs have in Pion's settings. An answer uses the payload types of the offer instead.
 	opusPayloadType = 111
 	redPayloadType  = 63
 	vp8PayloadType  = 96
 
-	// dtlsRetransmit is the time after which a DTLS handshake packet is sent again, as at LiveKit. At 10 % loss,
-	// connecting takes 0.8 s at the 90th percentile. With the 1 s of RFC 6347 it took 2.6 s.
+	// dtlsRetransmit is the time after which an unanswered DTLS handshake packet is sent again. LiveKit uses the same
+	// value. At 10 % loss, connecting takes 0.8 s at the 90th percentile. With the 1 s of RFC 6347 it took 2.6 s.
 	dtlsRetransmit = 100 * time.Millisecond
 
-	// channelRTO limits the wait for a lost packet of the data channel. At 10 % loss and a round trip of 60 ms,
-	// INTERRUPTED is 0.46 s late. With RFC 9260's 1 s it was 0.7 s.
+	// channelRTO limits the time after which a lost packet of the data channel is sent again. At 10 % loss and a round
+	// trip of 60 ms, the message INTERRUPTED is 0.46 s late. With RFC 9260's 1 s it was 0.7 s.
 	channelRTO = 250 * time.Millisecond
 
 	iceDisconnected = 5 * time.Second
 	iceFailed       = 25 * time.Second
 	iceKeepalive    = 2 * time.Second
 
-	// tcpFirst is the timeout for the first check of an ICE-TCP client, which comes at once. It also limits a
-	// connection without a peer.
+	// tcpFirst limits the time from a client's ICE-TCP connection to its first STUN check. Clients send that check
+	// immediately. tcpFirst also closes a TCP connection that belongs to no peer.
 	tcpFirst = 5 * time.Second
 
-	// tcpWriteBuffer, in bytes, keeps a slow ICE-TCP client from blocking the playout clock. Further packets are
-	// dropped.
+	// tcpWriteBuffer is the size of the send buffer of an ICE-TCP connection, in bytes. Packets that do not fit are
+	// dropped, so that a slow client does not block the playout clock.
 	tcpWriteBuffer = 256 << 10
 )
 
@@ -56,20 +57,20 @@ type Options struct {
 	Loopback  bool     // accept clients on this machine, as with a loopback UDPAddr
 	PublicIPs []string // announced to clients instead of the local addresses (NAT 1:1)
 
-	TCP    net.Listener // for ICE-TCP, or nil; closed by Close
+	TCP    net.Listener // listener for ICE-TCP, or nil; closed by Close
 	Logger *slog.Logger
 }
 
 // API creates WebRTC peers that share one UDP port, and optionally one TCP port.
 type API struct {
 	api     *webrtc.API
-	public  []string   // the only addresses that are announced; all if empty
+	public  []string   // the only addresses that are sent to clients as candidates; all if empty
 	viewing sync.Mutex // held by the peer that decodes a picture: see picture.NewExtractor
 	closers []func() error
 	observe func(Quality) // may be nil
 }
 
-// New opens the ports that all peers share. Close closes them.
+// New opens the ports that all peers share. [API.Close] closes them.
 func New(o Options) (*API, error) {
 	a := &API{public: o.PublicIPs}
 	var settings webrtc.SettingEngine
@@ -103,7 +104,7 @@ func New(o Options) (*API, error) {
 	return a, nil
 }
 
-// openPorts opens the ports that all peers share, and reports whether one of them is on the loopback.
+// openPorts opens the ports that all peers share, and reports whether one of them accepts clients on this machine.
 func (a *API) openPorts(o Options, settings *webrtc.SettingEngine) (loopback bool, err error) {
 	logger := settings.LoggerFactory.NewLogger("ice")
 	var networks []webrtc.NetworkType
@@ -136,13 +137,13 @@ func (a *API) openPorts(o Options, settings *webrtc.SettingEngine) (loopback boo
 		loopback = loopback || o.TCP.Addr().(*net.TCPAddr).IP.IsLoopback()
 		networks = append(networks, webrtc.NetworkTypeTCP4, webrtc.NetworkTypeTCP6)
 	}
-	settings.DisableActiveTCP(true) // or Pion would dial any address that a client names
+	settings.DisableActiveTCP(true) // otherwise Pion would dial any address that a client names
 	settings.SetNetworkTypes(networks)
 	return loopback, nil
 }
 
-// listenUDP opens a UDP port at an address, or a socket for each address of this machine. A client drops answers from
-// another address than the one it has asked (RFC 8445 section 7.2.5.2.1).
+// listenUDP opens a UDP port at an address. If the address is unspecified, it opens a socket for each address of this
+// machine: a client drops an answer that comes from another address than the one it asked (RFC 8445 section 7.2.5.2.1).
 func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 	addresses := []net.IP{at.IP}
 	if at.IP == nil || at.IP.IsUnspecified() {
@@ -150,7 +151,7 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(local) > 0 { // otherwise the network is not up yet, and one socket must serve later addresses
+		if len(local) > 0 { // if it is empty, the network is not up yet, and one socket on the unspecified address serves all later ones
 			addresses = local
 		}
 	}
@@ -160,7 +161,7 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 		}
 		conns = nil
 	}
-	for range 16 { // a port that the system chooses may be taken at the next address
+	for range 16 { // several tries: a port that the system chose for one address may be in use at the next address
 		port := at.Port
 		for _, ip := range addresses {
 			conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: port, Zone: at.Zone})
@@ -186,7 +187,7 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 var errNoPort = errors.New("no UDP port is free at all addresses of this machine")
 
 // localAddresses returns the addresses of this machine that clients may reach. If only4 is set, it returns only IPv4.
-// Link-local addresses would need an interface.
+// It omits link-local addresses: they are valid only together with an interface.
 func localAddresses(only4 bool) (addresses []net.IP, err error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -238,8 +239,8 @@ func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 	return webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(registry)), nil
 }
 
-// newInterceptors returns the interceptors for RTCP: answers to NACK, reports, and transport-cc for the browsers'
-// bandwidth. The first is the nearest to the network.
+// newInterceptors returns the interceptors for RTCP: answers to NACK, reports, and transport-cc for the bandwidth
+// estimation of browsers. The first interceptor is the nearest to the network.
 func newInterceptors(codecs *webrtc.MediaEngine) (*interceptor.Registry, error) {
 	registry := &interceptor.Registry{}
 	registry.Add(resenders{})

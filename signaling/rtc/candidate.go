@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// MaxCandidates limits the client's candidates that are tried, until ICE restarts. Each gets up to seven STUN checks. A
-// browser has one to four for each network and TURN server.
+// MaxCandidates limits how many of the client's candidates are tried until ICE restarts. Each gets up to seven STUN
+// checks. A browser has one to four candidates for each network and TURN server.
 const MaxCandidates = 32
 
 // ErrTooManyCandidates reports that a candidate was ignored because of MaxCandidates.
@@ -18,8 +18,9 @@ var ErrTooManyCandidates = errors.New("too many candidates")
 // Alibaba, and Azure.
 var metadata = []net.IP{net.ParseIP("fd00:ec2::254"), net.ParseIP("100.100.100.200"), net.ParseIP("168.63.129.16")}
 
-// addressFilter returns a filter for the addresses that get STUN checks. Pion would check any. It excludes internal
-// addresses of this machine, its link and its cloud. loopback allows clients on this machine.
+// addressFilter returns a filter that reports whether an address of a client may get STUN checks. Without it, Pion
+// checks any address. Addresses of this machine (unless loopback is set), of its link, and of cloud metadata services
+// get none.
 func addressFilter(loopback bool) func(net.IP) bool {
 	return func(ip net.IP) bool {
 		return (loopback || !ip.IsLoopback()) && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast() &&
@@ -27,8 +28,8 @@ func addressFilter(loopback bool) func(net.IP) bool {
 	}
 }
 
-// isAnnounced reports whether one of our candidates is sent to clients. Pion would add local addresses in families
-// without a public one.
+// isAnnounced reports whether one of our candidates is sent to clients. With public addresses, only those are sent:
+// Pion would add local IPv6 addresses if only an IPv4 address is public, and vice versa.
 func (a *API) isAnnounced(candidate string) bool {
 	fields := strings.Fields(candidate) // RFC 8839, section 5.1: foundation, component, transport, priority, address
 	return len(a.public) == 0 || len(fields) > 4 && slices.ContainsFunc(a.public, func(ip string) bool {

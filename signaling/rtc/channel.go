@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxBuffered is the amount of buffered data in the data channel, in bytes, above which Ready blocks.
+	// maxBuffered limits the data that waits to be sent on the data channel, in bytes. Above it, Ready blocks.
 	maxBuffered = 1 << 20
 
 	// slowChannel limits how long Ready waits for the buffer to shrink to maxBuffered.

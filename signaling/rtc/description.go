@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// description is a session description (RFC 8866), as far as offers and answers need it. Only readDescription parses a
-// client's SDP. Pion receives only text that this package wrote.
+// description is a session description (RFC 8866), reduced to what offers and answers need. Only readDescription parses
+// a client's SDP. Pion receives only text that this package wrote.
 type description struct {
 	head       []string // lines before the first media section, without attributes
 	attributes attributes
@@ -98,12 +98,12 @@ func isDirection(key string) bool {
 	return key == "sendrecv" || key == "sendonly" || key == "recvonly" || key == "inactive"
 }
 
-// readDescription parses SDP leniently: any line ends, empty lines, spaces, and any order in a part. Lines without "x="
-// are ignored (RFC 8866 section 5).
+// readDescription parses SDP leniently: it accepts any line ends, empty lines, spaces, and any order of lines within a
+// part. Lines without "x=" are ignored (RFC 8866 section 5).
 func readDescription(text string) (d description, err error) {
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(text, "\ufeff"))
 	first := true
-	var m *mediaDescription // nil in the session part
+	var m *mediaDescription // the current media section; nil in the session part
 	for line := range strings.SplitSeq(text, "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" {
@@ -149,7 +149,7 @@ func readMediaLine(value string) (*mediaDescription, error) {
 	if len(fields) < 4 {
 		return bad("fewer than four fields")
 	}
-	number, _, _ := strings.Cut(fields[1], "/") // the number of ports, after the slash, matters only to other protocols
+	number, _, _ := strings.Cut(fields[1], "/") // omits the number of ports after the slash, which WebRTC does not use
 	port, err := strconv.ParseUint(number, 10, 16)
 	if err != nil {
 		return bad("no port number")

@@ -13,8 +13,8 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// uplinkRate is the highest rate of a decoded microphone, in Hz: the Live API's own rate. G.711 stays at 8 kHz, which
-// it accepts as well.
+// uplinkRate is the highest sample rate to which a microphone is decoded, in Hz: the Live API's own rate. G.711 stays
+// at 8 kHz, which the Live API accepts as well.
 const uplinkRate = 16000
 
 // quietMicrophone is the time without packets after which an older track is used again. Opus DTX pauses for 400 ms.
@@ -22,28 +22,29 @@ const quietMicrophone = time.Second
 
 // microphone is a track being received.
 type microphone struct {
-	number     int32        // of the track; newer tracks have higher numbers
+	number     int32        // number of the track; newer tracks have higher numbers
 	lastPacket atomic.Int64 // arrival of the newest packet: Unix time in ns
 	cancel     context.CancelFunc
 	done       chan struct{}
 	receiver   *rtpaudio.Receiver
 }
 
-// receiveTrack feeds a track to the session until it ends. A newer track replaces it as long as that track sends
-// packets. Telephone exchanges return to the first SSRC after music on hold.
+// receiveTrack feeds a track to the session until the track ends. A newer track takes over; once the newer one has been
+// quiet for quietMicrophone, this track is used again. Telephone exchanges return to the first SSRC after music on
+// hold.
 func (p *Peer) receiveTrack(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 	if p.codec == nil { // Pion has assigned the track to a section that was not negotiated, so nothing can decode it
 		p.log.Warn("track without a codec dropped", "track", number, "type", track.Codec().MimeType)
 		return
 	}
-	go p.runGuarded("rtcp", func() { readRTCP(from.Read, nil) }) // reads the client's sender reports, which our receiver reports answer
+	go p.runGuarded("rtcp", func() { readRTCP(from.Read, nil) }) // interceptors see the client's sender reports only if they are read
 	p.feedSession(ctx, number, track, from)
 	for p.awaitTurn(ctx, number, track) {
 		p.feedSession(ctx, number, track, from)
 	}
 }
 
-// awaitTurn discards a track's packets until the track may be used; it returns false if the track ends first.
+// awaitTurn discards a track's packets until no newer track is in use. It returns false if the track ends first.
 func (p *Peer) awaitTurn(ctx context.Context, number int32, track *webrtc.TrackRemote) bool {
 	track.SetReadDeadline(time.Time{})
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
@@ -85,7 +86,7 @@ func (p *Peer) feedSession(ctx context.Context, number int32, track *webrtc.Trac
 	})
 }
 
-// receiverOptions returns the options that were negotiated.
+// receiverOptions returns the options of a receiver for the negotiated payload types and feedback.
 func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOptions {
 	o := rtpaudio.ReceiverOptions{
 		Codec: p.codec, RTT: func() time.Duration { return p.roundTrip(from.Transport()) },
@@ -114,7 +115,7 @@ func (p *Peer) roundTrip(t *webrtc.DTLSTransport) time.Duration {
 	return time.Duration(path.CurrentRoundTripTime * float64(time.Second))
 }
 
-// requestAgain sends a NACK for missing packets. If sending fails, they are concealed.
+// requestAgain sends a NACK for missing packets. An error is ignored: the packets are then concealed.
 func (p *Peer) requestAgain(ssrc uint32, missing []uint16) {
 	_ = p.pc.WriteRTCP([]rtcp.Packet{&rtcp.TransportLayerNack{MediaSSRC: ssrc, Nacks: rtcp.NackPairsFromSequenceNumbers(missing)}})
 }

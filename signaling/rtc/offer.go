@@ -17,7 +17,7 @@ import (
 	"voxgate/media/opus"
 )
 
-// maxSDP limits an offer, in bytes: Chrome's with every codec and 20 candidates has 8 KiB.
+// maxSDP limits the size of an offer, in bytes. Chrome's offer with every codec and 20 candidates has 8 KiB.
 const maxSDP = 32 << 10
 
 // OfferRate and OfferBurst limit the offers of one client, including restarts of ICE. An offer costs 3 ms, a candidate or an
@@ -33,34 +33,34 @@ func NewOfferLimiter() *rate.Limiter { return rate.NewLimiter(OfferRate, OfferBu
 // defaultChannelMessage is the message limit of a peer that announces none, in bytes (RFC 8841 section 6.1).
 const defaultChannelMessage = 64 << 10
 
-// RefusedError reports why an offer or a candidate is rejected. Problem continues the name of that thing: "has no media
-// section".
+// RefusedError reports why an offer or a candidate is rejected. Problem is a predicate for a sentence that begins with
+// "the offer" or "the candidate": "has no media section".
 type RefusedError struct {
 	Problem string
-	Err     error // from Pion; may be nil
+	Err     error // the cause, for example an error from Pion; may be nil
 }
 
 func (e *RefusedError) Error() string { return e.Problem }
 
-// Offer is an SDP offer and the decision which sections are accepted, with which formats. The client's text is not read
-// elsewhere.
+// Offer is a parsed SDP offer. It records which sections are accepted, and with which formats.
 type Offer struct {
 	// UnsupportedVideo lists the codecs of an offered video section if none of them is supported; else it is "".
 	UnsupportedVideo string
 
 	from       description
 	sections   []section
-	group      []string // mids of the accepted BUNDLE group in the offer's order; nil if the section has its own transport
+	group      []string // mids of the accepted BUNDLE group in the offer's order; nil if the accepted section is in no group
 	transport  transport
-	mixed      bool   // extmap-allow-mixed of the session
-	codec      *codec // of the voice; nil without an accepted audio section
+	mixed      bool   // the session has the attribute extmap-allow-mixed
+	codec      *codec // codec of all audio sections; nil without an accepted audio section
 	voice      bool   // we may send on an accepted audio section
 	microphone bool   // the client may send on an accepted audio section
 	channel    bool   // a section for data channels is accepted
-	maxMessage int    // of the data channel, in bytes
+	maxMessage int    // size of the longest message that the client accepts on the data channel, in bytes
 }
 
-// withoutText returns what is needed after an offer was answered, without its text of 20 KB.
+// withoutText returns a copy of an answered offer with only the fields that are still needed. It releases the offer's
+// text of 20 KB.
 func (o Offer) withoutText() Offer {
 	o.from, o.sections, o.group, o.transport.candidates = description{}, nil, nil, nil
 	o.transport.fingerprint, o.transport.ufrag, o.transport.pwd = strings.Clone(o.transport.fingerprint),
@@ -71,8 +71,8 @@ func (o Offer) withoutText() Offer {
 
 // transport is the client's side of the transport that all accepted sections share.
 type transport struct {
-	ufrag, pwd  string // for ICE; a new ufrag restarts it
-	fingerprint string // of the DTLS certificate; a different one means a new peer
+	ufrag, pwd  string // ICE credentials; a new ufrag restarts ICE
+	fingerprint string // fingerprint of the DTLS certificate; a different one means a new peer
 	setup       string // "active", "passive" or "actpass"
 	lite        bool   // ICE lite
 	candidates  []string
@@ -82,8 +82,8 @@ type transport struct {
 type section struct {
 	*mediaDescription
 	mid       string
-	hasMid    bool      // otherwise mid was assigned by us, and is not in the answer
-	offered   bool      // see isOffered
+	hasMid    bool      // mid is from the offer; otherwise we assigned mid, and the answer omits it
+	offered   bool      // the client offers the section: see isOffered
 	accepted  bool      // the answer accepts the section
 	client    direction // direction of the media from the client's view
 	encodings []webrtc.RTPCodecParameters
@@ -95,7 +95,7 @@ func (o Offer) ReceivesAudio() bool { return o.voice }
 
 // codec is a supported codec for audio.
 type codec struct {
-	name     string // encoding name in an rtpmap
+	name     string // encoding name as in a=rtpmap
 	mimeType string
 	new      func(opus.DecoderChoice) media.Codec
 }
@@ -107,13 +107,13 @@ var codecs = []codec{
 	{"PCMA/8000", webrtc.MimeTypePCMA, func(opus.DecoderChoice) media.Codec { return g711.ALaw }},
 }
 
-// Names of other formats in an rtpmap.
+// Encoding names of further formats, as in a=rtpmap.
 const (
 	redName = "red/48000/2"
 	vp8Name = "VP8/90000"
 )
 
-// maxAccepted limits the accepted audio and video sections: each costs a receiver.
+// maxAccepted limits the accepted audio and video sections. Each of them needs a receiver.
 const maxAccepted = 8
 
 // ParseOffer parses an offer. It returns a [RefusedError] if the offer is not supported.
@@ -125,7 +125,7 @@ func ParseOffer(text string) (Offer, error) {
 	if len(text) > maxSDP {
 		return bad(fmt.Sprintf("has %d bytes, more than %d", len(text), maxSDP))
 	}
-	d, err := readDescription(strings.Clone(text)) // so that the kept parts do not retain the request
+	d, err := readDescription(strings.Clone(text)) // cloned, so that the parts that are kept do not retain the whole request
 	switch {
 	case err != nil:
 		return bad("cannot be read: " + err.Error())
@@ -135,8 +135,8 @@ func ParseOffer(text string) (Offer, error) {
 	return newOffer(d, nil)
 }
 
-// newOffer decides how to answer an offer. chosen is the codec of the connection so far, or nil; it is kept if it is
-// still offered.
+// newOffer decides how to answer an offer. chosen is the codec that the connection already uses, or nil. It stays in
+// use if it is still offered.
 func newOffer(d description, chosen *codec) (Offer, error) {
 	o := Offer{from: d, maxMessage: defaultChannelMessage, mixed: d.attributes.hasKey("extmap-allow-mixed")}
 	groups := readBundles(d)
@@ -163,13 +163,13 @@ func readBundles(d description) (groups [][]string) {
 	return groups
 }
 
-// isOffered reports whether a client offers a section. Port 0 withdraws it, unless it is bundle-only (RFC 9143 section
-// 6, RFC 8829 section 5.2.1).
+// isOffered reports whether a client offers a section. A section with port 0 is withdrawn, unless it is in a BUNDLE
+// group and has a=bundle-only (RFC 9143 section 6, RFC 8829 section 5.2.1).
 func isOffered(m *mediaDescription, grouped bool) bool {
 	return m.port != 0 || grouped && m.attributes.hasKey("bundle-only")
 }
 
-// readSections parses the sections, and fills in defaults.
+// readSections parses the sections. A section without a direction or a mid gets a default.
 func (o *Offer) readSections(d description, groups [][]string) error {
 	mids := map[string]bool{}
 	for _, m := range d.media {
@@ -183,7 +183,7 @@ func (o *Offer) readSections(d description, groups [][]string) error {
 			mids[mid] = true
 		}
 	}
-	byDefault, ok := d.attributes.direction() // for sections without a direction (RFC 8866 section 6.7)
+	byDefault, ok := d.attributes.direction() // direction of sections without one (RFC 8866 section 6.7)
 	if !ok {
 		byDefault = direction{true, true}
 	}
@@ -245,7 +245,7 @@ func readFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
 	return formats
 }
 
-// plainName returns an encoding name without the default of one audio channel (RFC 8866 section 6.6).
+// plainName returns an encoding name without "/1": one audio channel is the default (RFC 8866 section 6.6).
 func plainName(name string) string { return strings.TrimSuffix(strings.TrimSpace(name), "/1") }
 
 // containsName reports whether a list contains an encoding name, ignoring case (RFC 8866 section 6.6).
@@ -262,8 +262,8 @@ func (s *section) findFormat(name string) (f webrtc.RTPCodecParameters, ok bool)
 	return s.encodings[i], true
 }
 
-// audioFormats returns the formats for the answer to an audio section: the codec, and Opus with RED if offered. ok is
-// false without the codec.
+// audioFormats returns the formats for the answer to an audio section: the codec c, and Opus with RED if offered. ok is
+// false if c is not offered.
 func (s *section) audioFormats(c *codec) (plain, red webrtc.RTPCodecParameters, hasRED, ok bool) {
 	if plain, ok = s.findFormat(c.name); !ok {
 		return plain, red, false, false
@@ -317,8 +317,9 @@ func (s *section) isUsable(c *codec) bool {
 	return false
 }
 
-// acceptSections decides which sections are accepted: the supported ones of one transport. Without a BUNDLE group, only
-// the first audio section is accepted (RFC 9143 section 7.3).
+// acceptSections decides which sections are accepted: the supported sections that share one transport, that of the
+// first supported audio section, or without audio that of the first supported section. Without a BUNDLE group, only
+// that section is accepted (RFC 9143 section 7.3).
 func (o *Offer) acceptSections(groups [][]string, chosen *codec) error {
 	var audio []string // names of all offered audio formats
 	offered := false
@@ -375,7 +376,7 @@ func (o *Offer) firstUsable(kind string) int {
 // acceptBundled accepts the section with the index first, and the usable sections that share its transport.
 func (o *Offer) acceptBundled(first int) {
 	media := 0
-	types := map[webrtc.PayloadType]string{} // format of each payload type, the same in a whole BUNDLE group (RFC 9143 section 10.1.2)
+	types := map[webrtc.PayloadType]string{} // format of each payload type: one in a whole BUNDLE group (RFC 9143 section 10.1.2)
 	for i := range o.sections {
 		s := &o.sections[i]
 		if !s.offered || !s.isUsable(o.codec) || i != first && !(s.hasMid && slices.Contains(o.group, s.mid)) {
@@ -438,7 +439,7 @@ func (o *Offer) transportSection() *section {
 	return nil
 }
 
-// bundledMids returns the mids of the accepted sections, starting with the tag.
+// bundledMids returns the mids of the accepted sections. The first is the tag, whose section carries the transport.
 func (o *Offer) bundledMids() (mids []string) {
 	for _, mid := range o.group {
 		if s := o.sectionByMid(mid); s != nil && s.hasMid && !slices.Contains(mids, mid) {
@@ -453,15 +454,15 @@ func (o *Offer) bundledMids() (mids []string) {
 	return mids
 }
 
-// readTransport parses the client's transport. Bundled sections need not repeat it (RFC 8829 section 5.2.1), so several
-// places are searched.
+// readTransport parses the client's transport attributes. Only one section of a BUNDLE group must have them (RFC 8829
+// section 5.2.1), so several places are searched.
 func (o *Offer) readTransport(d description) error {
 	places := []attributes{d.attributes}
 	tag := o.transportSection()
 	if tag != nil {
 		places = []attributes{tag.attributes, d.attributes}
 	}
-	if len(o.group) > 0 { // the offerer's tag, which may be rejected
+	if len(o.group) > 0 { // the first section of the group in the offer; its attributes count even if we reject it
 		if i := slices.IndexFunc(o.sections, func(s section) bool { return s.hasMid && s.mid == o.group[0] }); i >= 0 {
 			places = append(places, o.sections[i].attributes)
 		}
@@ -487,7 +488,7 @@ func (o *Offer) readTransport(d description) error {
 	}
 	t.lite = d.attributes.hasKey("ice-lite")
 	switch {
-	case tag == nil: // everything was stopped, including the section with the transport
+	case tag == nil: // the client has stopped all sections
 	case t.fingerprint == "":
 		return errors.New("has no DTLS fingerprint")
 	case t.ufrag == "" || t.pwd == "":
@@ -497,8 +498,8 @@ func (o *Offer) readTransport(d description) error {
 	return nil
 }
 
-// answerSetup returns our DTLS role as in a=setup (RFC 8842 section 5.3). If the client leaves it open, Pion dials,
-// unless the client has ICE lite.
+// answerSetup returns our DTLS role as a value of a=setup (RFC 8842 section 5.3). If the client offers "actpass", we
+// are active, unless the client has ICE lite.
 func (t transport) answerSetup() string {
 	if t.setup == "active" || t.setup == "actpass" && t.lite {
 		return "passive"
@@ -566,8 +567,8 @@ func unsupportedVideo(formats []webrtc.RTPCodecParameters) (list []string) {
 // IsStopped reports whether the client has stopped all sections.
 func (o Offer) IsStopped() bool { return o.transportSection() == nil }
 
-// voiceSection returns the mid of the section for the model's voice, or "". The current section stays if it still
-// receives. Otherwise the first section that receives is chosen.
+// voiceSection returns the mid of the section for the model's voice, or "". The section with the mid current stays in
+// use if it still receives audio. Otherwise the first audio section that receives is chosen.
 func (o *Offer) voiceSection(current string) (mid string) {
 	for _, s := range o.sections {
 		if s.accepted && s.kind == "audio" && s.client.receives && (mid == "" || s.mid == current) {
@@ -586,8 +587,9 @@ func (o *Offer) sectionByMid(mid string) *section {
 	return &o.sections[i]
 }
 
-// buildPionOffer returns the offer for Pion: the accepted sections, in one BUNDLE group. An offer without changes has
-// the same text. voice is the mid of the only section for which Pion may create a sender.
+// buildPionOffer returns the offer for Pion: the accepted sections, in one BUNDLE group. If nothing has changed for
+// Pion, the text is identical to that of the previous offer. voice is the mid of the only section for which Pion may
+// create a sender.
 //
 // Pion cannot resume a stopped section, so the directions here never stop one. wireAnswer sets the actual directions.
 // The SSRCs of audio are left out: a sender may change its SSRC (RFC 3550 section 8.2), and Pion would drop its
@@ -655,15 +657,15 @@ func (o *Offer) addPionMedia(m *mediaDescription, s *section, voice string, exte
 	}
 }
 
-// isExtensionNumber reports whether an extension has a plain id of the one-byte header (RFC 8285), and so applies to
-// both directions.
+// isExtensionNumber reports whether the first field of an extmap is an id of the one-byte header (RFC 8285) without a
+// direction. The extension then applies to both directions.
 func isExtensionNumber(text string) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= 1 && n <= 14
 }
 
-// videoSource returns the SSRC of a video section, or nil if there are several (old simulcast). Pion would take these
-// for Plan B.
+// videoSource returns the attributes of the SSRC of a video section, including those of its retransmissions. It returns
+// nil for several SSRCs (old simulcast): Pion would take these for Plan B.
 func (s *section) videoSource() (list attributes) {
 	primary, repair := map[string]bool{}, map[string]bool{}
 	for _, value := range s.attributes.values("ssrc-group") {

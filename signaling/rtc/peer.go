@@ -23,16 +23,16 @@ import (
 )
 
 const (
-	// gatherWait limits how long an answer waits for our candidates. They are known within a millisecond. Clients that
-	// ignore trickled candidates need them in the answer.
+	// gatherWait limits how long an answer waits for our candidates. They are known within a millisecond. They must be
+	// in the answer for clients that ignore trickled candidates.
 	gatherWait = 100 * time.Millisecond
-	// gatherAll applies if candidates cannot be trickled.
+	// gatherAll limits the same wait if candidates cannot be trickled. The answer must then have all of them.
 	gatherAll = 5 * time.Second
 
-	// maxTracks limits the tracks of a peer. Each new SSRC is one, which costs 13 KB and two goroutines. Without the limit,
-	// 1000 appeared within 4 s.
+	// maxTracks limits the tracks that a peer receives. Each new SSRC makes a track, which costs 13 KB and two goroutines.
+	// Without the limit, 1000 appeared within 4 s.
 	maxTracks = 32
-	// moreTracks is added by each offer, which may add a microphone and a camera.
+	// moreTracks is added to the limit of tracks by each offer: an offer may add a microphone and a camera.
 	moreTracks = 2
 )
 
@@ -40,14 +40,14 @@ const (
 type Session interface {
 	// Mic returns the destination for the client's audio; rate is in Hz.
 	Mic(rate int) (media.Sink, error)
-	// SetRoundTrip records a round trip time to the client, from its reports.
+	// SetRoundTrip records a round trip time between gateway and client, measured with the client's RTCP reports.
 	SetRoundTrip(d time.Duration)
-	// RecordLoss records recent packet loss: lost of total packets. up means packets of the client's microphone.
-	// Otherwise they are of the model's voice.
+	// RecordLoss records recent packet loss: lost of total packets. up is true for the client's microphone, and false
+	// for the model's voice.
 	RecordLoss(up bool, lost, total int)
 	// SetFrame sets the current picture of the client's camera. changed means that it differs from the previous one.
 	SetFrame(mimeType string, data []byte, changed bool)
-	// ClearFrame removes the picture.
+	// ClearFrame removes the current picture of the client's camera.
 	ClearFrame()
 	// Crash ends the conversation because one of the peer's goroutines has panicked.
 	Crash(err error)
@@ -61,10 +61,10 @@ type PeerOptions struct {
 	Logger  *slog.Logger
 
 	OnConnected      func()
-	OnConnectionLost func(why string) // why is a readable clause, or "" if the client has closed the connection
+	OnConnectionLost func(why string) // why is a clause for users; it is "" if the client has closed the connection
 
-	// OnCandidate receives our candidates for the section of [Peer.TransportSection], then "". nil means that Answer
-	// waits for all of them, as over HTTP.
+	// OnCandidate receives each of our candidates for the section of [Peer.TransportSection], and "" after the last. If
+	// OnCandidate is nil, Answer waits for all candidates, as a client over HTTP needs them.
 	OnCandidate func(line string)
 
 	Channel string                            // label of the data channel, or AnyChannel, or "" for none; only the first channel is used
@@ -90,7 +90,7 @@ type Peer struct {
 	session  Session
 	api      *API
 	decoder  opus.DecoderChoice
-	trickles bool // our candidates can be sent separately
+	trickles bool // our candidates can be sent after the answer
 
 	tried      int         // number of the client's candidates since the last restart of ICE
 	candidates []string    // addresses of the client's candidates for the current transport
@@ -101,25 +101,25 @@ type Peer struct {
 	mids       []string    // sections accepted by the last answer, which share the transport
 	setup      string      // the client's a=setup in its first offer, which applies to all later ones; "" before the first
 	role       string      // our role in DTLS
-	chosen     *codec      // codec of the first offer with audio, which further offers must have; nil before that
-	codec      media.Codec // implementation of chosen
+	chosen     *codec      // codec of the first offer with audio; further offers must have it; nil before the first
+	codec      media.Codec // encoder and decoder of chosen
 	pionOffer  string      // the newest offer given to Pion
-	repeats    uint64      // answers that were made from earlier ones of Pion
-	output     *voice      // nil until the first offer that receives the voice
+	repeats    uint64      // number of answers for which Pion's previous answer was reused
+	output     *voice      // sender of the model's voice; nil until the first offer that receives audio
 	sender     *webrtc.RTPSender
 	voiceAt    string // mid of the section that carries the voice, or ""
 
 	// Used by Pion's goroutines as well.
 	gathered   chan struct{}              // holds one value once Pion has found all our candidates, perhaps those before a restart of ICE
-	maxMessage atomic.Int64               // bytes
-	microphone atomic.Pointer[microphone] // the newest, even if it has ended: Pion ends it at each offer
+	maxMessage atomic.Int64               // maxMessage of the last offer, in bytes
+	microphone atomic.Pointer[microphone] // the newest track, even if it has ended: Pion ends tracks at each offer
 	tracks     atomic.Int32               // number of tracks so far
 	trackLimit atomic.Int32               // limit for tracks
 	rtt        atomic.Int64               // the newest round trip time, or 0
 
 	stop    context.CancelFunc
 	mu      sync.Mutex
-	closing bool // guards running: no goroutine is added once Close waits
+	closing bool // Close is waiting for running, so no goroutine may be added
 	running sync.WaitGroup
 }
 
@@ -163,7 +163,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	var served atomic.Bool
 	pc.OnDataChannel(func(dc *webrtc.DataChannel) {
 		if o.Channel == "" || o.Channel != AnyChannel && dc.Label() != o.Channel || !served.CompareAndSwap(false, true) {
-			dc.Close() // each open one costs a goroutine and 65 KB
+			dc.Close() // an open channel costs a goroutine and 65 KB
 			return
 		}
 		c := NewChannel(dc, int(p.maxMessage.Load()))
@@ -202,7 +202,7 @@ func (p *Peer) replacesTransport(o Offer) bool {
 		slices.ContainsFunc(o.sections, func(s section) bool { return s.mid == p.tag && s.offered }) {
 		return false
 	}
-	// A client that keeps its transport, as RFC 9143 section 7.5 allows, repeats candidates.
+	// A client that keeps its transport, as RFC 9143 section 7.5 allows, repeats one of its earlier candidates.
 	return !slices.ContainsFunc(o.transportSection().attributes.values("candidate"), func(line string) bool {
 		return slices.Contains(p.candidates, candidateAddress(line))
 	})
@@ -256,8 +256,8 @@ func (p *Peer) TransportSection() (mid string, index int) { return p.tag, p.inde
 // containPanic runs f, and ends the conversation if it panics.
 func (p *Peer) containPanic(place string, f func()) { crash.Run(p.log, place, p.session.Crash, f) }
 
-// runGuarded runs f like containPanic, and makes Close wait for f: Pion's own Close returns while a track's handler
-// still runs.
+// runGuarded runs f like containPanic, and makes Close wait for f. Pion's own Close does not wait for the handlers of
+// tracks.
 func (p *Peer) runGuarded(place string, f func()) {
 	p.mu.Lock()
 	ok := !p.closing
@@ -271,8 +271,8 @@ func (p *Peer) runGuarded(place string, f func()) {
 	}
 }
 
-// Answer answers an offer, the first or a further one. It blocks for at most 0.1 s if candidates are trickled. It
-// returns a [RefusedError] for an unusable offer.
+// Answer answers the first or a further offer. If candidates are trickled, it blocks for at most 0.1 s. It returns a
+// [RefusedError] for an unusable offer.
 func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	bad := func(err error) (string, error) {
 		return "", &RefusedError{Problem: "cannot be used: " + err.Error(), Err: err}
@@ -308,7 +308,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	for _, line := range o.transportSection().attributes.values("candidate") {
 		p.noteCandidate(line)
 	}
-	p.tried = max(p.tried, len(o.transport.candidates)) // a further offer repeats the candidates of the first
+	p.tried = max(p.tried, len(o.transport.candidates)) // the maximum, because a further offer repeats the candidates of the first
 	p.trackLimit.Add(moreTracks)
 	voice := o.voiceSection(p.voiceAt)
 	if err := p.negotiateWithPion(&o, voice); err != nil {
@@ -346,7 +346,7 @@ func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
 	}
 	carries := voice
 	if carries == "" {
-		carries = p.voiceAt // on hold: Pion keeps its sender, and nothing is sent
+		carries = p.voiceAt // the voice is on hold: Pion keeps its sender, but nothing is sent
 	}
 	if regular := o.buildPionOffer(carries, p.setup); regular == p.pionOffer {
 		p.repeats++
@@ -365,8 +365,9 @@ func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
 	return nil
 }
 
-// updatePion passes a changed offer to Pion. A hold changes nothing for Pion, so it is not passed. Pion would end the
-// tracks of unnamed sources, which interrupts audio.
+// updatePion passes an offer to Pion, and creates Pion's answer. regular is the text from buildPionOffer. The caller
+// omits the call if that text has not changed, because Pion would end the tracks of unnamed sources, which interrupts
+// audio.
 func (p *Peer) updatePion(o *Offer, voice, regular string) error {
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: regular}); err != nil {
 		return err
@@ -387,7 +388,7 @@ func (p *Peer) updatePion(o *Offer, voice, regular string) error {
 	return p.pc.SetLocalDescription(a)
 }
 
-// watchCandidates passes our candidates to send, which may be nil, and signals their end to waitForCandidates.
+// watchCandidates passes our candidates to send, which may be nil. It signals waitForCandidates after the last one.
 func (p *Peer) watchCandidates(send func(line string)) {
 	p.gathered = make(chan struct{}, 1)
 	p.pc.OnICECandidate(func(i *webrtc.ICECandidate) {
@@ -406,8 +407,8 @@ func (p *Peer) watchCandidates(send func(line string)) {
 	})
 }
 
-// waitForCandidates waits for our candidates. Pion's GatheringCompletePromise may never be fulfilled if created while
-// Pion finishes.
+// waitForCandidates waits for all our candidates, at most gatherWait if they are trickled. It does not use Pion's
+// GatheringCompletePromise, which may never be fulfilled if it is created just as gathering completes.
 func (p *Peer) waitForCandidates() error {
 	wait := gatherWait
 	if !p.trickles {
@@ -437,8 +438,8 @@ func (p *Peer) transceiverByMid(mid string) *webrtc.RTPTransceiver {
 	return nil
 }
 
-// setCodecPreferences makes the answer list only the offer's formats. A sender may choose any listed one in each
-// packet. Opus with RED comes first, because browsers send the first.
+// setCodecPreferences makes Pion's answer list only the formats from answerFormats. A sender may use any listed format
+// in each packet. Opus with RED comes first, because browsers send the first format of the answer.
 func (p *Peer) setCodecPreferences(o *Offer) error {
 	for i := range o.sections {
 		s := &o.sections[i]
@@ -479,7 +480,7 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 	t := p.transceiverByMid(mid)
 	var sender *webrtc.RTPSender
 	var err error
-	if sender = t.Sender(); sender != nil { // the transceiver was made for a source that appeared without an offer
+	if sender = t.Sender(); sender != nil { // Pion had made the transceiver for a source that appeared before an offer named it
 		err = sender.ReplaceTrack(p.output)
 	} else if sender, err = p.pc.AddTrack(p.output); err == nil && sender != t.Sender() {
 		err = errNoVoice
@@ -496,8 +497,8 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 // maxBadRTCP is the number of consecutive unreadable RTCP datagrams after which reading stops.
 const maxBadRTCP = 50
 
-// readRTCP reads RTCP until the stream ends, and passes the packets to onPackets, which may be nil. Interceptors get
-// reports and NACKs only as the stream is read.
+// readRTCP reads RTCP until the stream ends, and passes the packets to onPackets, which may be nil. Interceptors
+// receive reports and NACKs only while the stream is read.
 func readRTCP(read func([]byte) (int, interceptor.Attributes, error), onPackets func([]rtcp.Packet)) {
 	buf := make([]byte, 1500)
 	for bad := 0; bad < maxBadRTCP; {
@@ -505,7 +506,7 @@ func readRTCP(read func([]byte) (int, interceptor.Attributes, error), onPackets 
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
 			return
-		case err != nil: // too long, or unreadable for Pion
+		case err != nil: // the datagram is too long, or Pion cannot parse it
 			bad++
 		default:
 			bad = 0
@@ -543,7 +544,7 @@ func (p *Peer) noteCandidate(line string) {
 	}
 }
 
-// StopMicrophone stops the microphone permanently and waits for its end.
+// StopMicrophone stops the microphone permanently. It blocks until the microphone's goroutines have ended.
 func (p *Peer) StopMicrophone() {
 	p.stop()
 	if m := p.microphone.Load(); m != nil {

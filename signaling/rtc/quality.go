@@ -4,7 +4,7 @@ import "time"
 
 // Quality measures one audio stream between a client and the gateway.
 type Quality struct {
-	Up          bool   // a client's microphone, measured here; otherwise the model's voice, measured by the client's RTCP reports
+	Up          bool   // a client's microphone, measured here; otherwise the model's voice, from the client's RTCP reports
 	Packets     uint64 // packets expected; includes lost ones
 	LostPackets uint64 // never arrived, or too late for playout
 	LatePackets uint64 // arrived after they were given up; included in LostPackets; only with Up
@@ -25,7 +25,7 @@ func (q *Quality) AddReport(lostPackets, totalPackets int, jitter uint32, clockR
 // not block.
 func (a *API) OnQuality(f func(Quality)) { a.observe = f }
 
-// ReportQuality reports a stream that has ended, from a peer or from other RTP code. A nil API ignores it.
+// ReportQuality passes the quality of a stream that has ended to the function of [API.OnQuality]. A nil API ignores it.
 func (a *API) ReportQuality(q Quality) {
 	if a != nil && a.observe != nil && q.Packets > 0 {
 		a.observe(q)

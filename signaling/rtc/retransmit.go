@@ -14,26 +14,27 @@ import (
 )
 
 const (
-	// nackPackets is the number of sent packets that are kept for retransmission. 64 of 20 ms are 1.3 s, longer than a
-	// receiver waits.
+	// nackPackets is the number of sent packets that are kept for retransmission. 64 packets of 20 ms are 1.3 s, which
+	// is longer than a receiver waits for a packet.
 	nackPackets = 64
 
-	// resendPause is the shortest time between two retransmissions of a packet. One datagram may request it hundreds of
-	// times. An honest peer waits a round trip.
+	// resendPause is the shortest time between two retransmissions of the same packet. One datagram may request a
+	// packet hundreds of times. An honest peer waits for a round trip before it repeats a request.
 	resendPause = 10 * time.Millisecond
 
-	// resendRate limits the retransmitted packets per second. The voice has 50. A peer that loses every second packet,
-	// retransmissions included, asks for 50. Pion's responder would send 4,074 packets for one datagram of 1 KB.
+	// resendRate limits the retransmitted packets per second. The voice has 50 packets per second. A peer that loses
+	// every second packet, retransmissions included, asks for 50. Pion's responder would send 4,074 packets for one
+	// datagram of 1 KB.
 	resendRate = 100
-	// resendBurst covers all packets that are kept.
+	// resendBurst allows all kept packets to be sent at once.
 	resendBurst = nackPackets
 )
 
 // resender keeps the newest packets of a peer's voice, and retransmits those that the peer requests (RFC 4585, section
 // 6.2.1).
 //
-// It follows all interceptors that change a packet, because a retransmission must be identical. With AES-GCM, the same
-// nonce for another header would reveal the authentication key (RFC 7714, section 8.1).
+// It comes after all interceptors that change a packet, because a retransmission must be identical. With AES-GCM, the
+// same nonce for another header would reveal the authentication key (RFC 7714, section 8.1).
 type resender struct {
 	interceptor.NoOp
 	history atomic.Pointer[sentPackets] // nil if the peer has not negotiated retransmission
@@ -45,7 +46,7 @@ type resenders struct{}
 // NewInterceptor implements [interceptor.Factory].
 func (resenders) NewInterceptor(string) (interceptor.Interceptor, error) { return &resender{}, nil }
 
-// BindLocalStream implements [interceptor.Interceptor]. A peer has one voice.
+// BindLocalStream implements [interceptor.Interceptor]. A peer has only one local stream, the voice.
 func (r *resender) BindLocalStream(info *interceptor.StreamInfo, to interceptor.RTPWriter) interceptor.RTPWriter {
 	if !slices.Contains(info.RTCPFeedback, interceptor.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK}) {
 		return to
@@ -94,10 +95,10 @@ type sentPackets struct {
 	ssrc uint32
 	to   interceptor.RTPWriter
 
-	mu    sync.Mutex // held while something is copied, not while it is sent: the playout clock waits for it
+	mu    sync.Mutex // guards slots; held only while a packet is copied, never while it is sent, because the playout clock waits for it
 	slots [nackPackets]slot
 
-	answering sync.Mutex // guards the fields below; held while packets are sent
+	answering sync.Mutex // guards limit and out; held while packets are sent again
 	limit     *rate.Limiter
 	out       slot
 }
@@ -140,7 +141,8 @@ func (sp *sentPackets) resendPackets(nacks []rtcp.NackPair, now time.Time) {
 	}
 }
 
-// findPacket copies a packet to out, if it is stored and may be sent now. The caller must hold the lock answering.
+// findPacket copies a packet to out, and returns true, if the packet is stored and may be sent now. The caller must
+// hold answering.
 func (sp *sentPackets) findPacket(sequence uint16, now time.Time) bool {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

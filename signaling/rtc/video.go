@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// keyInterval is the time between requests for key frames: as often as a picture is useful.
+	// keyInterval is the time between two requests for key frames. The model does not need pictures more often.
 	keyInterval = time.Second
 
-	// videoBits is the bit rate that a sender must keep to, in bits a second. One key frame a second of a 720p camera
-	// has 30 KB (240 kbit). The rest is for other frames.
+	// videoBits is the highest bit rate of a client's video, in bits per second. One key frame per second of a 720p
+	// camera has 30 KB (240 kbit). The rest is for other frames.
 	videoBits = 500_000
 )
 
@@ -82,8 +82,8 @@ func (c *Cameras) clearPicture(was *camera) {
 	}
 }
 
-// Stop ends the decoding and clears the last picture. Mute the peers first, to end their tracks. It may block for
-// pictures in progress: 0.1 s each for 4K screens, otherwise some milliseconds.
+// Stop ends the decoding and clears the last picture. Mute the peers first, to end their tracks. It blocks until
+// pictures in progress are decoded: 0.1 s each for 4K screens, some milliseconds for smaller ones.
 func (c *Cameras) Stop() {
 	c.mu.Lock()
 	c.stopped = true
@@ -95,8 +95,8 @@ func (c *Cameras) Stop() {
 	}
 }
 
-// readVideo reads a track until it ends or ctx is done. It requests key frames and missing packets, but not while the
-// track is muted.
+// readVideo reads a track until it ends or ctx is done. It requests key frames and missing packets only while packets
+// arrive, so not while the track is muted.
 func (p *Peer) readVideo(ctx context.Context, track *webrtc.TrackRemote, viewer *picture.Extractor) error {
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	hasNACK := slices.Contains(track.Codec().RTCPFeedback, webrtc.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK})

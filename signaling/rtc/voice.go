@@ -17,11 +17,11 @@ import (
 // mimeTypeRED is the type of RED, Opus with copies of earlier packets (RFC 2198). Pion has no constant for it.
 const mimeTypeRED = "audio/red"
 
-// voice is the track of the model's voice. It does the same as Pion's own tracks, but with two payload types. Only one
-// goroutine may write.
+// voice is the track of the model's voice. Unlike Pion's own tracks, it has two payload types. Only one goroutine may
+// write.
 type voice struct {
 	*rtpaudio.Sender
-	mimeType    string // of the codec
+	mimeType    string // MIME type of the codec
 	clockRate   int    // in Hz
 	plain, red  uint8  // payload types, see setTypes
 	path        atomic.Pointer[path]
@@ -50,7 +50,7 @@ func newVoice(mimeType string, codec media.Codec, onRoundTrip func(time.Duration
 	return v, nil
 }
 
-// WriteRTP implements [rtpaudio.Writer]. Before Bind it drops packets.
+// WriteRTP implements [rtpaudio.Writer]. Before Bind, it drops the packet.
 func (v *voice) WriteRTP(p *rtp.Packet) error {
 	to := v.path.Load()
 	if to == nil {
@@ -62,7 +62,8 @@ func (v *voice) WriteRTP(p *rtp.Packet) error {
 	return err
 }
 
-// Bind implements [webrtc.TrackLocal]. It stores the negotiated payload types.
+// Bind implements [webrtc.TrackLocal]. It stores the SSRC and the writer of the connection, and returns the negotiated
+// format.
 func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, error) {
 	find := func(payloadType uint8) (p webrtc.RTPCodecParameters, ok bool) {
 		i := slices.IndexFunc(c.CodecParameters(), func(p webrtc.RTPCodecParameters) bool { return uint8(p.PayloadType) == payloadType })
@@ -82,7 +83,8 @@ func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, err
 	return plain, nil
 }
 
-// setTypes sets the payload types of the newest offer: plain for the codec, and red for Opus with RED, or 0.
+// setTypes sets the payload types of the newest offer: plain for the codec alone, and red for Opus with RED. red is 0
+// without RED.
 func (v *voice) setTypes(plain, red uint8) {
 	v.plain, v.red = plain, red
 	v.SetPayloadTypes(plain, red)
@@ -147,14 +149,14 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 	v.quality.AddReport(lostPackets, totalPackets, r.Jitter, v.clockRate)
 }
 
-// roundTrip returns the time from our report to the peer's answer. It subtracts the peer's delay (RFC 3550, section
-// 6.4.1). Values are in 1/65536 s of NTP time, and wrap around.
+// roundTrip returns the time from our report to the peer's report about it, without the time that the peer took (RFC
+// 3550, section 6.4.1). last and delay are in 1/65536 s of NTP time, and wrap around.
 func roundTrip(last, delay uint32, now time.Time) (time.Duration, bool) {
 	if last == 0 {
 		return 0, false
 	}
 	took := ntpMiddle(now) - last - delay
-	const most = 10 << 16 // no packet lives for 10 s: a clock was changed, or the report is forged
+	const most = 10 << 16 // more than 10 s means that a clock was changed, or that the report is forged
 	if took > most {
 		return 0, false
 	}

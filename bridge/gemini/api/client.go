@@ -1,5 +1,5 @@
-// Package api covers Google's API around the Live connection: URLs of the Gemini API and Vertex AI, their model names, and the
-// gateway's credentials.
+// Package api implements access to Google's API apart from the Live connection itself: the URLs of the Gemini API and Vertex
+// AI, their model names, and the gateway's credentials.
 package api
 
 import (
@@ -13,52 +13,54 @@ import (
 	"strings"
 )
 
-// DefaultModel is used if no model is named. See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
+// DefaultModel is the model that is used if a client names none. See
+// https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
 const DefaultModel = "gemini-3.8-live"
 
 const (
 	// googleURL is the server of the Gemini API.
 	googleURL = "https://generativelanguage.googleapis.com"
 
-	// stableVersion supports all fields except the experimental ones: see LiveURL.
+	// stableVersion is the version of the Gemini API for all fields except the experimental ones: see LiveURL.
 	stableVersion = "v1beta"
 
-	// alphaVersion also supports the experimental fields. Ephemeral tokens need it, too: Google's Go SDK refuses them
-	// with any other version.
+	// alphaVersion is the version with the experimental fields. Ephemeral tokens also need it: Google's Go SDK refuses
+	// them with any other version.
 	alphaVersion = "v1alpha"
 
-	// vertexVersion is the version of Vertex AI that Google's SDKs use. It has the fields of alphaVersion. Vertex AI
+	// vertexVersion is the version of Vertex AI that Google's SDKs use. It also has the experimental fields. Vertex AI
 	// returns 404 for v1alpha (livekit/agents #4362).
 	vertexVersion = "v1beta1"
 )
 
 // Errors about the gateway's credentials.
 var (
-	// ErrNoKey is wrapped in the error if Google requires a key and none is set.
+	// ErrNoKey reports that Google requires a key and none is set. Errors wrap it.
 	ErrNoKey = errors.New("no API key is set")
 
-	// ErrNoProject means that Vertex AI is configured without a project.
+	// ErrNoProject reports that Vertex AI is configured without a project.
 	ErrNoProject = errors.New("Vertex AI needs a project")
 
-	// ErrToken rejects a REST call with an ephemeral token: https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
+	// ErrToken reports that REST calls are not possible with an ephemeral token:
+	// https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
 	ErrToken = errors.New("the key is an ephemeral token, which opens Live connections only; REST wants an API key")
 
-	// ErrCredentials is wrapped in the error if Google Cloud credentials were not found or not accepted.
+	// ErrCredentials reports that Google Cloud credentials were not found or not accepted. Errors wrap it.
 	ErrCredentials = errors.New("the Google Cloud credentials cannot be used")
 )
 
-// Client holds the address of the Gemini API and the gateway's credentials. The zero value is Google's server without a
-// key. It is safe for concurrent use while its fields do not change.
+// Client holds the address of Google's API and the gateway's credentials. The zero value is Google's server without a
+// key. It is safe for concurrent use as long as its fields do not change.
 type Client struct {
-	// APIKey is sent in the header x-goog-api-key unless it is empty. An ephemeral token ("auth_tokens/…") is for Live
-	// connections only. Vertex AI does not use it.
+	// APIKey is the API key, sent in the header x-goog-api-key, or "". It may be an ephemeral token ("auth_tokens/…"),
+	// which works only for Live connections. Vertex AI does not use it.
 	APIKey Secret
 
 	// Vertex, if not nil, selects the models of Vertex AI instead of the Gemini API.
 	Vertex *Vertex
 
-	// BaseURL is "" for Google's server, or a URL with http, https, ws or wss and an optional path. Live connections
-	// use it with ws, and REST calls with http.
+	// BaseURL is the server's URL, with the scheme http, https, ws or wss and an optional path. "" means Google's
+	// server. The scheme is adapted: ws or wss for Live connections, http or https for REST calls.
 	BaseURL string
 
 	// NetDial opens TCP connections. Nil means a net.Dialer and the proxy from the environment.
@@ -72,8 +74,8 @@ func (c *Client) hasToken() bool {
 	return c.Vertex == nil && strings.HasPrefix(string(c.APIKey), tokenPrefix)
 }
 
-// endpoint returns the base URL without a trailing slash. plain replaces the schemes http and ws, secure replaces https
-// and wss.
+// endpoint returns the base URL without a trailing slash. If its scheme is http or ws, it becomes plain. If it is https
+// or wss, it becomes secure.
 func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	base := c.BaseURL
 	switch {
@@ -83,7 +85,7 @@ func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	default:
 		base = googleURL
 	}
-	// The error of url.Parse is not returned, because it contains the URL, which may have a password.
+	// The error of url.Parse is not returned, because it contains the URL, which may contain a password.
 	u, err := url.Parse(strings.TrimSpace(base))
 	if err != nil {
 		return nil, errors.New("gemini: the base URL cannot be parsed")
@@ -126,7 +128,7 @@ func (c *Client) LiveURL(alpha bool) (*url.URL, error) {
 	return u, nil
 }
 
-// checkSettings returns an error if a required setting is missing.
+// checkSettings returns an error if a required setting is missing or invalid.
 func (c *Client) checkSettings() error {
 	switch {
 	case c.Vertex != nil:
@@ -137,8 +139,8 @@ func (c *Client) checkSettings() error {
 	return nil
 }
 
-// FullName converts a model's name in the Gemini API, such as "models/x", to the backend's name. "" means DefaultModel.
-// Names such as "tunedModels/x" stay.
+// FullName converts the name of a model in the Gemini API, such as "models/x", to the backend's name. "" means
+// DefaultModel. Names without "models/", such as "tunedModels/x", are not changed.
 func (c *Client) FullName(model string) string {
 	if model == "" {
 		model = "models/" + DefaultModel
@@ -150,7 +152,8 @@ func (c *Client) FullName(model string) string {
 	return "projects/" + c.Vertex.Project + "/locations/" + c.Vertex.location() + "/publishers/google/models/" + short
 }
 
-// Credentials returns the headers that authenticate a request, and the secret in them, or "" without one.
+// Credentials returns the headers that authenticate a request, and the secret that they contain. The secret is "" if
+// there is none.
 func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
 	switch {
 	case c.Vertex != nil:
@@ -168,12 +171,13 @@ func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
 	}
 }
 
-// HandleRefusal reports whether to retry a request that was refused with this HTTP status.
+// HandleRefusal reports whether to retry a request that was refused with an HTTP status. It discards a refused token of
+// Vertex AI.
 func (c *Client) HandleRefusal(secret Secret, status int) (retry bool) {
 	if c.Vertex == nil || status != http.StatusUnauthorized {
 		return false
 	}
-	// Google may revoke tokens before they expire. The retry fetches a new one.
+	// Google may revoke tokens before they expire. The retry then fetches a new token.
 	c.Vertex.discard(secret)
 	return true
 }
@@ -181,7 +185,8 @@ func (c *Client) HandleRefusal(secret Secret, status int) (retry bool) {
 // Request builds a request to the REST API: a method of a model, such as "generateContent", or the list of models. With
 // an ephemeral token it returns [ErrToken].
 //
-// The sender must pass a refusal to [Client.HandleRefusal], and keep the secret out of logs and responses.
+// The caller must pass the status of a refusal to [Client.HandleRefusal], and must keep the secret out of logs and
+// responses.
 func (c *Client) Request(ctx context.Context, httpMethod, model, method, query string, body io.Reader) (*http.Request, Secret, error) {
 	path := "/" + stableVersion + "/models"
 	switch {

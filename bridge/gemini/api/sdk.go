@@ -19,25 +19,25 @@ import (
 	"voxgate/tools"
 )
 
-// noKey stands for the key in the SDK, which does not work without one.
+// noKey is the API key that the SDK gets, because it does not work without a key. sdkTransport replaces it.
 const noKey = "not-a-key"
 
 const (
-	// maxRefusal bounds an error response, in bytes.
+	// maxRefusal limits how much of an error response is read, in bytes.
 	maxRefusal = 64 << 10
 
-	// maxDescription limits the description of a model, in bytes. It is far above the kilobyte that Google sends.
+	// maxDescription limits the description of a model, in bytes. Google sends about a kilobyte.
 	maxDescription = 64 << 10
 
-	// checkTimeout bounds Check: Google responds within a second, and an operator waits during startup.
+	// checkTimeout limits Check. Google responds within a second, and an operator waits for Check during startup.
 	checkTimeout = 10 * time.Second
 )
 
-// SDK returns Google's Go SDK for everything off the audio path. It sends its requests through base. maxResponse limits
-// a response, or an event of a stream, in bytes. With an ephemeral token SDK returns [ErrToken].
+// SDK returns Google's Go SDK, for everything except Live connections. It sends its requests through base. maxResponse
+// limits a response, or an event of a stream, in bytes. With an ephemeral token, SDK returns [ErrToken].
 //
-// The SDK itself gets no credentials, because some of its errors would print them. The transport adds them to each
-// request. The error of a refused request wraps a [*wire.HandshakeError] without secrets.
+// The SDK itself gets no credentials, because some of its errors would contain them. The transport adds them to each
+// request. If a request is refused, the error wraps a [*wire.HandshakeError] without secrets.
 func (c *Client) SDK(base http.RoundTripper, maxResponse int) (*genai.Client, error) {
 	if err := c.checkSettings(); err != nil {
 		return nil, err
@@ -61,15 +61,15 @@ func (c *Client) SDK(base http.RoundTripper, maxResponse int) (*genai.Client, er
 	return genai.NewClient(context.Background(), config)
 }
 
-// sdkTransport sends the requests of the SDK.
+// sdkTransport sends the requests of the SDK, with the gateway's credentials.
 type sdkTransport struct {
 	base        http.RoundTripper
 	client      *Client
 	maxResponse int
 }
 
-// RoundTrip implements [http.RoundTripper]. It returns an error for any response other than 200. The SDK would drop the
-// header and print secrets. A redirect would pass the credentials to another server.
+// RoundTrip implements [http.RoundTripper]. It returns an error for any status other than 200: the SDK would discard
+// the response header and put secrets into errors, and a redirect would send the credentials to another server.
 func (t *sdkTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	header, secret, err := t.client.Credentials(r.Context())
 	if err != nil {
@@ -93,7 +93,7 @@ func (t *sdkTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	t.client.HandleRefusal(secret, resp.StatusCode)
 	var answer struct{ Error struct{ Message string } }
-	_ = json.Unmarshal(body, &answer) // on failure, the body is the message
+	_ = json.Unmarshal(body, &answer) // if this fails, the whole body is the message
 	message := cmp.Or(answer.Error.Message, string(body))
 	return nil, &wire.HandshakeError{
 		Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(message), wire.MaxReason),
@@ -104,12 +104,13 @@ func (t *sdkTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // limitedBody is a response body whose Read fails when the body, or an event in it, is too long.
 type limitedBody struct {
 	io.ReadCloser
-	limit    int // bytes
+	limit    int // limit of the response or event, in bytes
 	isStream bool
-	size     int // bytes read of the response, or of the event
+	size     int // bytes read so far of the response, or of the event
 }
 
-// Read implements [io.Reader]. It may miss the end of an event between two reads, but many events fit into limit.
+// Read implements [io.Reader]. It does not detect an event's end that is split between two reads; this is harmless,
+// because many events fit into limit.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.size += n
@@ -124,8 +125,9 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Check tests by one REST call whether the credentials are accepted and the model exists. The empty model is
-// DefaultModel. A refusal is a *wire.HandshakeError. Ephemeral tokens are not checked, because REST rejects them.
+// Check tests with one REST call whether the credentials are accepted and the model exists. An empty model means
+// DefaultModel. If the call is refused, the error is a *wire.HandshakeError. Ephemeral tokens are not checked, because
+// REST rejects them.
 func (c *Client) Check(ctx context.Context, model string) error {
 	transport := tools.NewTransport()
 	transport.DisableKeepAlives = true
@@ -144,7 +146,7 @@ func (c *Client) Check(ctx context.Context, model string) error {
 	model = strings.TrimPrefix(cmp.Or(model, DefaultModel), "models/")
 	_, err = sdk.Models.Get(ctx, model, nil)
 	if refused, ok := errors.AsType[*wire.HandshakeError](err); ok {
-		err = refused // drops the text that the SDK adds
+		err = refused // without the text that the SDK adds
 	}
 	if err != nil {
 		return fmt.Errorf("gemini: check model %q: %w", model, err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Secret is a string that fmt, slog and encoding/json print as "[redacted]". string(s) returns the value.
+// Secret is a string that fmt, slog and encoding/json write as "[redacted]". string(s) returns the value.
 type Secret string
 
 const redacted = "[redacted]"
@@ -20,7 +20,7 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// Format implements fmt.Formatter: %#v and mismatched verbs such as %d would bypass String.
+// Format implements fmt.Formatter, because %#v and unsuitable verbs such as %d would bypass String.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // LogValue implements slog.LogValuer.
@@ -29,9 +29,9 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText implements encoding.TextMarshaler, which encoding/json uses, too.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Hide removes the secret from a peer's text, which may have echoed it, perhaps truncated.
+// Hide removes the secret from a server's text, which may repeat it. The text may end within the secret.
 func (s Secret) Hide(text string) string {
-	const telling = 8 // a prefix of this length at the end of a text cannot be coincidence
+	const telling = 8 // a prefix of the secret of this length at the end of a text is not a coincidence
 	if s == "" {
 		return text
 	}

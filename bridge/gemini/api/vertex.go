@@ -21,8 +21,8 @@ import (
 	"voxgate/tools"
 )
 
-// Vertex is a project and location of Vertex AI, and the gateway's identity there. It caches the token, and must not be
-// copied. The cache of package auth is not used for three reasons:
+// Vertex is a project and location of Vertex AI, with the gateway's credentials there. It caches the access token, and
+// must not be copied. The token cache of package auth is not used for three reasons:
 //
 //   - it cannot discard a revoked token
 //   - a caller whose context ends still waits for the fetch
@@ -31,11 +31,11 @@ type Vertex struct {
 	// Project is the billed project. It is required.
 	Project string
 
-	// Location is a region, "us", "eu" or "global". As in Google's SDKs, "" means "global".
+	// Location is a region, or "us", "eu" or "global". "" means "global", as in Google's SDKs.
 	Location string
 
-	// Fetch gets a new token. nil means Application Default Credentials. They are read each time, so a replaced key
-	// file takes effect.
+	// Fetch returns a new token. nil means Application Default Credentials. These are read for each token, so that a
+	// replaced key file takes effect.
 	Fetch func(context.Context) (*auth.Token, error)
 
 	fetches singleflight.Group
@@ -44,7 +44,7 @@ type Vertex struct {
 	cached *auth.Token // the newest token or nil; guarded by mu
 }
 
-// Emulated returns a fictitious project with a token that the emulator accepts.
+// Emulated returns a fictitious project, with a token that package emulator accepts.
 func Emulated() *Vertex {
 	return &Vertex{Project: "emulated", Fetch: func(context.Context) (*auth.Token, error) {
 		return &auth.Token{Value: "of the emulator"}, nil
@@ -56,18 +56,20 @@ const (
 	cloudScope = "https://www.googleapis.com/auth/cloud-platform"
 
 	// renewal is the remaining lifetime at which a token is replaced. Google's tokens live for an hour. The metadata
-	// server reportedly issues a new one only in the last 5 minutes.
+	// server reportedly issues a new token only in the last 5 minutes of the old one.
 	renewal = 5 * time.Minute
 
-	// tokenSpare is the minimum remaining lifetime of a token for a handshake.
+	// tokenSpare is the minimum remaining lifetime of a token that is used when no new one can be fetched. A handshake
+	// fits into it.
 	tokenSpare = 10 * time.Second
 
-	// fetchTimeout bounds one fetch of a token.
+	// fetchTimeout limits the time to fetch a token.
 	fetchTimeout = 10 * time.Second
 )
 
 var (
-	// projectName matches IDs, numbers and the old form with a domain, "example.com:project". Other characters could change the URL.
+	// projectName matches project IDs, project numbers and the old form with a domain, "example.com:project". Other
+	// characters could change the URL.
 	projectName  = regexp.MustCompile(`^[a-z0-9][a-z0-9.:-]{0,99}$`)
 	locationName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 )
@@ -87,12 +89,12 @@ func (v *Vertex) check() error {
 
 func (v *Vertex) location() string { return cmp.Or(v.Location, "global") }
 
-// url returns Google's server for the location.
+// url returns the URL of Google's server for the location.
 func (v *Vertex) url() string {
 	switch l := v.location(); l {
 	case "global":
 		return "https://aiplatform.googleapis.com"
-	case "us", "eu": // multi-regions
+	case "us", "eu": // us and eu are multi-regions
 		return "https://aiplatform." + l + ".rep.googleapis.com"
 	default:
 		return "https://" + l + "-aiplatform.googleapis.com"
@@ -106,8 +108,8 @@ func (v *Vertex) Format(f fmt.State, _ rune) {
 
 var errNoToken = fmt.Errorf("no token within %v: %w", fetchTimeout, context.DeadlineExceeded)
 
-// token returns the cached token, or fetches a new one if the cached one expires soon. Concurrent callers share a
-// fetch. If the fetch fails, the old token is used until it expires.
+// token returns the cached token, or fetches a new one if the cached one expires soon. Concurrent callers share one
+// fetch. If it fails, the cached token is used until it expires.
 func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -121,7 +123,7 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 		if err = got.Err; err == nil {
 			return got.Val.(Secret), nil
 		}
-	case <-time.After(fetchTimeout): // the search for credentials does not always respect its context
+	case <-time.After(fetchTimeout): // needed because the search for credentials does not always respect its context
 		v.fetches.Forget("") // the next caller starts a new fetch
 		err = errNoToken
 	case <-ctx.Done():
@@ -133,7 +135,8 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	return "", err
 }
 
-// cachedToken returns the newest token if it is valid for longer than d, or "". A token without an expiry never expires.
+// cachedToken returns the cached token if it is valid for longer than d, or "". A token without an expiry time never
+// expires.
 func (v *Vertex) cachedToken(d time.Duration) Secret {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -143,7 +146,7 @@ func (v *Vertex) cachedToken(d time.Duration) Secret {
 	return Secret(v.cached.Value)
 }
 
-// renew fetches a token, unless another caller has just done so.
+// renew fetches a token and caches it, unless another caller has just done so.
 func (v *Vertex) renew() (any, error) {
 	if token := v.cachedToken(renewal); token != "" {
 		return token, nil
@@ -160,11 +163,12 @@ func (v *Vertex) renew() (any, error) {
 	return Secret(token.Value), nil
 }
 
-// tokenTransport records the last exchange with the token server, because package auth reports it as text only.
+// tokenTransport records the result of the last request to the token server, because package auth reports it only as
+// text.
 type tokenTransport struct {
 	*http.Transport
 	status  int   // HTTP status of the response; 0 if there was none
-	failure error // nil if there was a response
+	failure error // network error of the last request; nil if there was a response
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -176,10 +180,10 @@ func (t *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// fetch gets a token.
+// fetch fetches a token. Its error does not contain secrets.
 func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 	transport := &tokenTransport{Transport: tools.NewTransport()}
-	transport.DisableKeepAlives = true // the connection would be idle, because the next token is fetched in an hour
+	transport.DisableKeepAlives = true // a kept connection would be idle for an hour, until the next token
 	get := v.Fetch
 	if get == nil {
 		get = defaultCredentials(&http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect})
@@ -194,7 +198,7 @@ func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 		return nil, errNoToken
 	}
 	if refused, ok := errors.AsType[*auth.Error](err); ok {
-		// The error's text is not used. It contains the whole response, which may contain anything.
+		// The text of the error is not used, because it contains the whole response.
 		var answer struct {
 			Error       string
 			Description string `json:"error_description"`
@@ -215,16 +219,16 @@ func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 	if _, network := errors.AsType[*url.Error](err); network || errors.Is(err, ErrCredentials) {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: %s", ErrCredentials, wire.OneLine(err.Error(), wire.MaxReason)) // such as an invalid key
+	return nil, fmt.Errorf("%w: %s", ErrCredentials, wire.OneLine(err.Error(), wire.MaxReason)) // for example, the key file is invalid
 }
 
-// defaultCredentials returns a function that uses Application Default Credentials. These are a file, gcloud's own, or
-// Google Cloud's metadata server.
+// defaultCredentials returns a function that fetches a token with Application Default Credentials. These come from a
+// key file, from gcloud, or from Google Cloud's metadata server.
 func defaultCredentials(client *http.Client) func(context.Context) (*auth.Token, error) {
 	return func(ctx context.Context) (*auth.Token, error) {
 		found, err := credentials.DetectDefault(&credentials.DetectOptions{
 			Scopes: []string{cloudScope}, Client: client,
-			Logger: slog.New(slog.DiscardHandler), // the default logger would log tokens if an environment variable asks for it
+			Logger: slog.New(slog.DiscardHandler), // the default logger logs tokens if an environment variable is set
 		})
 		if err != nil {
 			return nil, err
@@ -233,7 +237,7 @@ func defaultCredentials(client *http.Client) func(context.Context) (*auth.Token,
 	}
 }
 
-// discard removes a refused token from the cache, unless it has been replaced.
+// discard removes a refused token from the cache, unless a new token has already replaced it.
 func (v *Vertex) discard(token Secret) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// call is a function call without a response so far.
+// call is a function call of the model whose response is still missing.
 type call struct {
 	id, name string
 	args     json.RawMessage
 	blocking bool
-	isGuided bool // the guide (guide.go) has made this call, and comments on its result
+	isGuided bool // the call was made by the guide (guide.go), which comments on its result
 }
 
-// isBlocked reports whether the model waits for a result and says nothing before.
+// isBlocked reports whether the model waits for the result of a call, and therefore does not speak.
 func (s *session) isBlocked() bool {
 	for _, c := range s.calls {
 		if c.blocking {
@@ -48,17 +48,17 @@ func (s *session) sendCalls(calls []*call) error {
 		return err
 	}
 	if !s.setup.HandlesAfterTurns || s.e.scenario.Handles != "" {
-		if err := s.giveHandleAfterChange(); err != nil { // a session resumed with that handle includes the call
+		if err := s.giveHandleAfterChange(); err != nil { // the new handle covers the calls
 			return err
 		}
 	}
 	return s.reachMoment(OnToolCall)
 }
 
-// ignoresAudio reports whether the model ignores audio until its call is answered.
+// ignoresAudio reports whether the model ignores audio because it waits for the result of a call.
 func (s *session) ignoresAudio() bool { return s.setup.Blocks && s.isBlocked() }
 
-// cancelCalls cancels the pending calls that match.
+// cancelCalls cancels the pending calls for which meant returns true.
 func (s *session) cancelCalls(meant func(*call) bool) error {
 	var ids []string
 	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
@@ -73,7 +73,7 @@ func (s *session) cancelCalls(meant func(*call) bool) error {
 	return s.conn.send(live.Object{"toolCallCancellation": live.Object{"ids": ids}})
 }
 
-// handleToolResponse handles results. It ignores results of unknown calls, as Google does.
+// handleToolResponse handles the results of calls. Like Google, it ignores results of unknown calls.
 func (s *session) handleToolResponse(responses []live.FunctionResponse) error {
 	if err := s.reachMoment(OnToolResponse); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (s *session) handleToolResponse(responses []live.FunctionResponse) error {
 	return nil
 }
 
-// endCallingTurn ends the turn that has waited for a result. On the Gemini API, a model that blocks continues the turn
-// with its answer.
+// endCallingTurn ends the turn that has waited for the result of a call. On the Gemini API, a model that blocks answers
+// within the same turn, so no turnComplete is sent.
 func (s *session) endCallingTurn() error {
 	if s.endpoint.Vertex || !s.setup.Blocks {
 		return s.endTurn()
@@ -110,10 +110,10 @@ func (s *session) endCallingTurn() error {
 func (s *session) handleResult(c *call, r live.FunctionResponse) error {
 	var response map[string]any
 	if err := json.Unmarshal(r.Response, &response); err != nil {
-		response = nil // none
+		response = nil // an unreadable response counts as empty
 	}
 	if len(response) == 0 && !r.WillContinue {
-		// gemini-3.8-live does not accept {} as a result and calls again.
+		// Like gemini-3.8-live, the emulator does not accept {} as a result, and calls again.
 		delete(s.calls, c.id)
 		again := *c
 		again.id = newCallID()
@@ -132,7 +132,7 @@ func (s *session) handleResult(c *call, r live.FunctionResponse) error {
 	}
 	if c.isGuided {
 		if status, _ := response["status"].(string); r.WillContinue && status != "" && !isQuestion(status) {
-			return nil // the app would be ready before the comment was spoken
+			return nil // no comment, because the app would be ready before it was spoken
 		}
 		if text = comment(c.name, response, isGerman(s.userSentences()...)); text == "" {
 			return nil

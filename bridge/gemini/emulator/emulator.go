@@ -1,7 +1,7 @@
-// Package emulator is a Gemini Live server that runs without a key: same paths, same frames, same strictness, and an echo as its
-// model. Voxgate runs on it in tests, in benchmarks, and if no key is set.
+// Package emulator is a server of the Live API that needs no key. It has the same paths, messages and checks as Google's. Its
+// model is an echo. Voxgate uses it in tests, in benchmarks, and if no key is set.
 //
-// The echo repeats what it hears, speaks typed text, and supports some commands as typed text:
+// The echo repeats what the user says, and speaks typed text. It also supports some commands as typed text:
 //
 //	/tool NAME {json}   calls a declared function with these arguments
 //	/tools [CALL,…]     calls several functions at once, each CALL being {"name":"NAME","args":{…}}
@@ -13,11 +13,12 @@
 //	/drop               drops the TCP connection
 //
 // Keys and access tokens are not checked, but those that begin with "invalid" or "expired" are refused as Google refuses them. On a
-// WebSocket, a key is refused with a close frame after the setup, and an access token with an HTTP status. Vertex paths require an access
-// token. Paths for ephemeral tokens require a token that begins with "auth_tokens/". On Vertex a session with transparent resumption also
-// gets a handle after every ten messages, with the index of the last of them, and resumes in the middle of speech.
+// WebSocket, a key is refused with a close frame after the setup, and an access token with an HTTP status. Vertex paths require an
+// access token. Paths for ephemeral tokens require a token that begins with "auth_tokens/". On Vertex, a session with transparent
+// resumption also gets a handle after every ten messages, with the index of the last message, and can be resumed in the middle of
+// speech.
 //
-// Without a Scenario nothing fails. A Scenario defines faults, and the lifetime of connections and handles.
+// Without a Scenario there are no faults. A Scenario defines faults, and the lifetime of connections and handles.
 package emulator
 
 import (
@@ -35,14 +36,14 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// NoVoice as Options.Espeak makes the emulator whistle instead of speaking.
+// NoVoice is a value of Options.Espeak: the emulator whistles instead of speaking.
 const NoVoice = "none"
 
 // Options configures New. The zero value is valid.
 type Options struct {
 	Logger *slog.Logger // nil means that nothing is logged
 
-	// Espeak is the program that speaks typed text. "" searches for espeak-ng; NoVoice disables it.
+	// Espeak is the path of espeak-ng, which speaks typed text. "" searches for it; NoVoice disables it.
 	Espeak string
 
 	// Scenario defines lifetimes and faults.
@@ -53,26 +54,27 @@ type Options struct {
 	Observe func(Event)
 }
 
-// Emulator serves the Live API, and model descriptions and generation of the REST API, on any path prefix. It is an http.Handler.
+// Emulator serves the Live API, and from the REST API the descriptions of models and content generation. It accepts any
+// prefix before the paths. It is an http.Handler.
 type Emulator struct {
 	log      *slog.Logger
-	espeak   string // path, or ""
+	espeak   string // path of espeak-ng, or ""
 	scenario Scenario
 	observe  func(Event)
 
 	memory memory
 
-	sessions sync.WaitGroup // Add under mu, while not closed
+	sessions sync.WaitGroup // running sessions; Add is called with mu held, and not after Close
 
 	mu          sync.Mutex
 	closed      bool
-	cancel      map[*session]context.CancelFunc // by running session
+	cancel      map[*session]context.CancelFunc // ends each running session
 	count       int                             // number of connections so far
-	faultCounts []int                           // how often each fault has occurred
-	words       []string                        // words of the scenario that were not used yet
+	faultCounts []int                           // how often each fault of the scenario has occurred
+	words       []string                        // transcripts in Scenario.Hears that were not used yet
 }
 
-// New returns an emulator. Close ends it. New panics if the scenario is invalid; call its Validate before.
+// New returns an emulator. Call Close at the end. New panics if the scenario is invalid: see [Scenario.Validate].
 func New(o Options) *Emulator {
 	if err := o.Scenario.Validate(); err != nil {
 		panic("emulator: scenario: " + err.Error())
@@ -106,7 +108,7 @@ func (e *Emulator) Close() {
 	e.sessions.Wait()
 }
 
-// nextWords returns the transcript of the user's next speech from the scenario, or "".
+// nextWords returns the next transcript of the user's speech from Scenario.Hears, or "".
 func (e *Emulator) nextWords() (words string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,8 +120,8 @@ func (e *Emulator) nextWords() (words string) {
 
 var slashes = regexp.MustCompile(`//+`)
 
-// ServeHTTP implements http.Handler. It needs the original path: some SDKs send two slashes before "ws". http.ServeMux
-// would redirect them, but WebSocket clients do not follow redirects.
+// ServeHTTP implements http.Handler. The request must have its original path: some SDKs send two slashes before "ws",
+// for which http.ServeMux would redirect, and WebSocket clients do not follow redirects.
 func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := slashes.ReplaceAllString(r.URL.Path, "/")
 	if to, ok := live.EndpointOf(path); ok {
@@ -137,7 +139,7 @@ var upgrader = websocket.Upgrader{
 }
 
 func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.Endpoint) {
-	// The session has a context of its own, because the request's context ends with the upgrade. The emulator ends it.
+	// The session has its own context, because the request's context ends with the upgrade. Close cancels it.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	s := newSession(e, to)
@@ -147,7 +149,7 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	}
 	defer e.removeSession(s)
 	refused := checkCredentials(r, to)
-	if refused != nil && refused.Code == http.StatusBadRequest { // a bad key is refused at the setup
+	if refused != nil && refused.Code == http.StatusBadRequest { // a bad key is refused only after the setup
 		s.refusal, refused = live.NewClosing(live.CloseInvalid, refused.Message), nil
 	}
 	if refused == nil {
@@ -165,14 +167,14 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	}
 	ws, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
-		return // Upgrade has responded
+		return // Upgrade has sent an error response
 	}
 	start := time.Now()
 	err = s.run(ctx, ws)
 	e.log.Info("live session ended", "connection", s.number, "model", s.setup.Model, "duration", time.Since(start), "reason", err)
 }
 
-// addSession numbers a new connection, unless the emulator is closed.
+// addSession numbers a new connection and stores its cancel function. It returns false if the emulator is closed.
 func (e *Emulator) addSession(s *session, cancel context.CancelFunc) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// useFault counts a fault, and returns false if it has occurred as often as allowed.
+// useFault counts an occurrence of a fault. It returns false if the fault has already occurred Fault.Times times.
 func (e *Emulator) useFault(i int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -22,8 +22,8 @@ func (e *Emulator) useFault(i int) bool {
 	return true
 }
 
-// applyHandshakeFaults applies faults to the upgrade. It returns an error response to send. drop means that the
-// connection must be dropped without one.
+// applyHandshakeFaults applies the faults of OnHandshake. refused is an error response to send. drop means that the
+// connection must be dropped without a response.
 func (s *session) applyHandshakeFaults(ctx context.Context, r *http.Request) (refused *apiError, drop bool) {
 	wait := func(end <-chan time.Time) {
 		select {
@@ -54,7 +54,7 @@ func (s *session) applyHandshakeFaults(ctx context.Context, r *http.Request) (re
 	return refused, drop
 }
 
-// reachMoment applies the faults of a moment. An error ends the connection.
+// reachMoment applies the faults of a moment. If it returns an error, the connection must end with it.
 func (s *session) reachMoment(on Moment) error {
 	s.momentCounts[on]++
 	for i, f := range s.e.scenario.Faults {
@@ -70,8 +70,8 @@ func (s *session) reachMoment(on Moment) error {
 	return nil
 }
 
-// reachVoice applies the faults of OnAnswer whose After lies between from and to. All three are durations of sent
-// voice.
+// reachVoice applies the faults of OnAnswer whose After lies between from and to. All three are durations of voice that
+// was sent in the turn.
 func (s *session) reachVoice(from, to time.Duration) error {
 	for i, f := range s.e.scenario.Faults {
 		if f.On != OnAnswer || f.After < from || f.After >= to || !f.isDue(s.number, s.momentCounts[OnAnswer]) {
@@ -94,7 +94,7 @@ func (s *session) triggerFault(i int) error {
 	return s.applyFault(f)
 }
 
-// applyFault performs the action of a fault. An error ends the connection.
+// applyFault performs the action of a fault. If it returns an error, the connection must end with it.
 func (s *session) applyFault(f *Fault) error {
 	switch {
 	case f.Close != 0:
@@ -116,7 +116,7 @@ func (s *session) applyFault(f *Fault) error {
 	}
 }
 
-// drop closes the TCP connection of a request without a response.
+// drop closes the TCP connection of a request without sending a response.
 func drop(w http.ResponseWriter) {
 	var conn net.Conn
 	conn, _, err := http.NewResponseController(w).Hijack()

@@ -17,22 +17,22 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// This file has the REST part of the emulator, an echo: https://ai.google.dev/api/generate-content and
+// This file implements the emulator's REST API, whose model is an echo: https://ai.google.dev/api/generate-content and
 // https://ai.google.dev/api/embeddings.
 
-// Requests and responses are limited, because on a gateway without a key the emulator serves anyone.
+// Limits of requests and responses: on a gateway without a key, anyone may use the emulator.
 const (
-	maxRequest = 20 << 20 // bytes: https://ai.google.dev/gemini-api/docs/file-input-methods (20 MB inline)
-	maxValues  = 100_000  // in a request's JSON: 20 MB can hold ten million, and a decoded value takes about 100 bytes
-	maxAnswer  = 32 << 10 // bytes of text
-	maxBatch   = 100      // https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
+	maxRequest = 20 << 20 // size in bytes: https://ai.google.dev/gemini-api/docs/file-input-methods (20 MB inline)
+	maxValues  = 100_000  // values in a request's JSON: 20 MB can hold ten million, and each takes about 100 bytes when decoded
+	maxAnswer  = 32 << 10 // text of an answer, in bytes
+	maxBatch   = 100      // requests in a batch: https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
 )
 
-// largeRequests limits the requests above 1 MB that are read at once: each takes five times its length in memory.
-// Others wait.
+// largeRequests limits how many requests above 1 MB are read at the same time, because each takes five times its length
+// in memory. Further requests wait.
 var largeRequests = make(chan struct{}, 2)
 
-// request is the part of a request that the emulator uses.
+// request holds the fields of a request that the emulator uses.
 type request struct {
 	Contents []content
 	Tools    []struct {
@@ -43,8 +43,8 @@ type request struct {
 		ResponseSchema     json.RawMessage
 		ResponseJSONSchema json.RawMessage
 	}
-	Content  *content   // to embed
-	Requests []struct{} // a batch to embed
+	Content  *content   // content to embed
+	Requests []struct{} // batch of contents to embed
 }
 
 type content struct {
@@ -58,7 +58,7 @@ type content struct {
 	}
 }
 
-// generate answers a model call.
+// generate handles a request for a method of a model.
 func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 	q, asked, refused := readRequest(w, r)
 	if refused != nil {
@@ -125,7 +125,7 @@ func readRequest(w http.ResponseWriter, r *http.Request) (q *request, length int
 			err = tools.ReadJSON(named, q)
 		}
 	}
-	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // the error's own text would name types of this package
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // err itself names types of this package
 		return nil, 0, invalid("Invalid value at '%s': it must not be a JSON %s", wrong.Field, wrong.Value)
 	}
 	if err != nil {
@@ -137,7 +137,7 @@ func readRequest(w http.ResponseWriter, r *http.Request) (q *request, length int
 // embedding is the embedding of any text.
 var embedding = live.Object{"values": append([]float64{1}, make([]float64, 767)...)}
 
-// answer returns the model's answer: in general an echo of the last content. The last line of that content may be a
+// answer returns the model's answer, usually an echo of the last content. The last line of that content may be a
 // command.
 func (r *request) answer() (live.Object, *apiError) {
 	if len(r.Contents) == 0 {
@@ -145,7 +145,7 @@ func (r *request) answer() (live.Object, *apiError) {
 	}
 	last := r.Contents[len(r.Contents)-1]
 	if !slices.Contains([]string{"", "user", "function"}, last.Role) {
-		return nil, invalid("Please ensure that the last turn is of the role user.") // Google requires a turn to answer
+		return nil, invalid("Please ensure that the last turn is of the role user.") // Google requires a user turn at the end
 	}
 	var texts []string
 	for _, p := range last.Parts {
@@ -190,8 +190,9 @@ func textPart(text string) live.Object {
 	return live.Object{"text": text}
 }
 
-// buildCall returns the part of an answer that calls a function, or a text if the function is unknown. Gemini 3
-// requires its signature in the next request: https://ai.google.dev/gemini-api/docs/thought-signatures.
+// buildCall returns the part of an answer that calls a function, or a text if the function is unknown. The part has a
+// thought signature, which Gemini 3 requires in the next request:
+// https://ai.google.dev/gemini-api/docs/thought-signatures.
 func (r *request) buildCall(name, args string) live.Object {
 	for _, t := range r.Tools {
 		for _, f := range t.FunctionDeclarations {
@@ -211,7 +212,8 @@ const smallApp = "```html\n<!doctype html>\n<html lang=\"en\">\n<meta charset=\"
 // tokens estimates the number of tokens of a text from its size in bytes: https://ai.google.dev/gemini-api/docs/tokens.
 func tokens(bytes int) int { return 1 + bytes/4 }
 
-// chunk returns a GenerateContentResponse; finish is empty except in the last chunk. Like Google it omits an index of 0 and empty ratings.
+// chunk returns a GenerateContentResponse. finish is the finish reason; it is empty except in the last chunk. Like
+// Google, chunk omits an index of 0 and empty ratings.
 func chunk(model string, part live.Object, finish string, asked int) live.Object {
 	candidate := live.Object{"content": live.Object{"parts": []live.Object{part}, "role": "model"}}
 	if finish != "" {
@@ -244,7 +246,7 @@ func stream(w http.ResponseWriter, model string, part live.Object, asked int, ss
 		if i == len(pieces)-1 {
 			finish = "STOP"
 		}
-		line, _ := json.Marshal(chunk(model, piece, finish, asked)) // cannot fail: made of maps, strings and numbers
+		line, _ := json.Marshal(chunk(model, piece, finish, asked)) // cannot fail: the chunk consists of maps, strings and numbers
 		fmt.Fprintf(w, "%s%s", before, line)
 		before = between
 		_ = http.NewResponseController(w).Flush()

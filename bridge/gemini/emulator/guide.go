@@ -12,13 +12,13 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// The emulator plays the VOX assistant for developers without a key, in sessions that declare its tools. It understands
-// the sentences that the page proposes, in English and German.
+// The guide plays the VOX assistant for developers without a key, in sessions that declare its tools. It understands
+// the sentences that the web page proposes, in English and German.
 
-// guideTool is the function that identifies a session of the VOX assistant.
+// guideTool is the name of the function that identifies a session of the VOX assistant.
 const guideTool = "change_app"
 
-// phrases are the sentences that the guide understands.
+// phrases matches the sentences that the guide understands.
 var phrases = struct {
 	german, agrees, declines, undoes, adds, changes, builds, wishes, searches, status, navigates *regexp.Regexp
 }{
@@ -55,7 +55,7 @@ var searchWords = map[string]string{
 
 // demo is an app that the guide can build.
 type demo struct {
-	wish         *regexp.Regexp // the wishes that lead to this demo
+	wish         *regexp.Regexp // matches the wishes for which the guide builds this demo
 	summary      string         // the wish in English, the language of the registry
 	name, german string
 	file         string
@@ -86,7 +86,8 @@ func findDemo(wish string) *demo {
 // isGerman reports whether any of the sentences is in German.
 func isGerman(said ...string) bool { return slices.ContainsFunc(said, phrases.german.MatchString) }
 
-// guide returns the call for a sentence of the user. said lists the user's earlier sentences, newest last.
+// guide returns the function call with which the guide answers a sentence of the user. said lists the user's earlier
+// sentences, newest last.
 func guide(text string, said []string) (call typedCall, ok bool) {
 	text = strings.TrimSpace(text)
 	with := func(name string, args live.Object) (typedCall, bool) {
@@ -137,7 +138,8 @@ func guide(text string, said []string) (call typedCall, ok bool) {
 	return call, false
 }
 
-// comments are the guide's comments on results, in English and German.
+// comments holds the guide's sentences about results of functions, in English and German. The key is the name of a
+// function, or of a result such as "failed".
 var comments = map[string][2]string{
 	"failed": {"That did not work: %s.", "Das ging nicht: %s."},
 	"unchanged": {
@@ -171,7 +173,7 @@ var comments = map[string][2]string{
 	},
 }
 
-// isQuestion reports whether a status says that the user is asked.
+// isQuestion reports whether a status says that the user is being asked a question.
 func isQuestion(status string) bool { return strings.HasPrefix(status, "not begun") }
 
 // comment returns the guide's comment on a result.
@@ -212,7 +214,7 @@ func comment(name string, response map[string]any, german bool) string {
 	return words
 }
 
-// userSentences returns what the user has said and typed.
+// userSentences returns the sentences that the user has said and typed in this session.
 func (s *session) userSentences() (said []string) {
 	for _, t := range s.history {
 		if t.Role == "user" {
@@ -222,7 +224,8 @@ func (s *session) userSentences() (said []string) {
 	return said
 }
 
-// playVOX answers a sentence with a call, if the session belongs to the VOX assistant and the guide understands the sentence.
+// playVOX answers a sentence with a function call. It does nothing, and returns false, if the session does not belong
+// to the VOX assistant or the guide does not understand the sentence.
 func (s *session) playVOX(text string) (ok bool, err error) {
 	if _, assistant := s.setup.Functions[guideTool]; !assistant {
 		return false, nil
@@ -235,7 +238,7 @@ func (s *session) playVOX(text string) (ok bool, err error) {
 	return true, s.say(&script{calls: []*call{one}})
 }
 
-// colours are the colours of the guide's apps.
+// colours maps the names of colours to the colours of the guide's apps.
 var colours = map[string]string{
 	"green": "#2f855a", "grün": "#2f855a", "red": "#c53030", "rot": "#c53030",
 	"blue": "#2b6cb0", "blau": "#2b6cb0", "orange": "#b7560f", "pink": "#b83280",
@@ -250,8 +253,8 @@ var (
 	renames = regexp.MustCompile(`(?i)^"(?:call|nenne?) (?:it|the app|es|sie|die app) ([^<>&"]{1,40}?)[.!]?"$`)
 )
 
-// writeApp answers a request of VOX with a demo, or with a changed app. The last line of the request has the user's
-// words.
+// writeApp answers a request of the VOX assistant to a text model with a demo, or with a changed app. The last line of
+// the request has the user's words.
 func writeApp(text string) string {
 	text = strings.TrimSpace(text)
 	about, words, _ := strings.Cut(text[strings.LastIndexByte(text, '\n')+1:], ": ")
@@ -271,7 +274,7 @@ func writeApp(text string) string {
 	} else {
 		page, err := demoFiles.ReadFile("demos/" + findDemo(words).file)
 		if err != nil {
-			return "" // unreachable: it is embedded
+			return "" // unreachable: the file is embedded
 		}
 		app = string(page)
 		if isGerman(words) {
@@ -286,21 +289,21 @@ func writeApp(text string) string {
 	return beginFile + strings.TrimSuffix(app, "\n") + "\n<<<end>>>\n"
 }
 
-// beginFile is the line before the text of an app's page.
+// beginFile is the line that begins an app's page in a request or an answer.
 const beginFile = "<<<file index.html>>>\n"
 
-// lastFile returns the page of the app that is to be changed.
+// lastFile returns the page of the app that the request asks to change.
 func lastFile(text string) (page string, ok bool) {
 	if strings.Count(text, beginFile) < 2 {
-		return "", false // the first occurrence explains the format
+		return "", false // the first occurrence of beginFile only explains the format
 	}
 	page = text[strings.LastIndex(text, beginFile)+len(beginFile):]
 	page, _, ok = strings.Cut(page, "\n<<<end>>>")
 	return page, ok
 }
 
-// guidedCall returns the call for a request to a text model, or the comment on a result. It returns nil if the request is to be
-// echoed.
+// guidedCall returns the guide's function call for a request to a text model, or its comment on a result. It returns nil if the
+// guide does not handle the request.
 func (r *request) guidedCall(text string) live.Object {
 	declared := false
 	for _, t := range r.Tools {

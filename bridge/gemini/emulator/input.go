@@ -9,7 +9,7 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// handleEvery is the number of client messages after which a session with transparent resumption gets a handle.
+// handleEvery is the number of client messages between two handles of a session with transparent resumption.
 const handleEvery = 10
 
 // handleMessage handles one message of the client.
@@ -62,7 +62,7 @@ func (s *session) update(u *live.ContextUpdate) error {
 	return nil
 }
 
-// appendTurns appends turns to the conversation and answers the last one, if complete.
+// appendTurns appends turns to the conversation. If complete is set, it answers the last turn.
 func (s *session) appendTurns(turns []live.Content, complete bool) error {
 	text, added := "", []Turn(nil)
 	for _, t := range turns {
@@ -107,7 +107,8 @@ func (s *session) answerText(text string) error {
 	return s.answerCommand(text)
 }
 
-// continueDelay is the delay before a model continues an answer after an empty turn. A recording has 76 ms.
+// continueDelay is the delay before a model continues an answer that an empty turn has interrupted. In a recording it
+// is 76 ms.
 const continueDelay = 80 * time.Millisecond
 
 // handleRealtime handles input without turns.
@@ -157,8 +158,9 @@ func (s *session) handleMedia(in *live.RealtimeInput) error {
 	return nil
 }
 
-// hearingLag is the time after a call in which audio does no harm, for models that ignore audio until the result. That
-// audio may have been in flight when the call came. Later audio closes the session. Google's own tolerance is unknown.
+// hearingLag is the time after a call in which audio is ignored, by models that ignore audio until the result: the
+// client may have sent it before it received the call. Later audio closes the session. Google's own tolerance is
+// unknown.
 const hearingLag = 500 * time.Millisecond
 
 // handleAudio handles a chunk of the user's audio.
@@ -174,7 +176,7 @@ func (s *session) handleAudio(b live.Blob) error {
 		return nil
 	}
 	s.input += time.Duration(len(pcm)) * time.Second / time.Duration(rate)
-	// With version 3.1, 57 handles in 49 s were recorded, hardly any of them during speech of the user or the model.
+	// Recordings of version 3.1 have 57 handles in 49 s, hardly any of them while the user or the model speaks.
 	every := s.setup.HandleInterval
 	if every > 0 && s.e.scenario.Handles == "" && s.input-s.handleAt >= every && s.turn == nil && !s.vad.speaking {
 		s.handleAt = s.input
@@ -195,7 +197,8 @@ func (s *session) handleAudio(b live.Blob) error {
 	return s.withVAD(func(began func(), ended func([]int16)) { s.vad.process(pcm, began, ended) })
 }
 
-// withVAD runs voice activity detection and handles its results.
+// withVAD calls run, which passes audio to the speech detector, and handles the starts and ends of speech that it
+// reports.
 func (s *session) withVAD(run func(began func(), ended func([]int16))) error {
 	var err error
 	run(func() {
@@ -224,7 +227,7 @@ func (s *session) onSpeechStart() error {
 	return s.interrupt()
 }
 
-// onSpeechEnd is called when the user has spoken.
+// onSpeechEnd is called when the user has stopped speaking.
 func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	words, heard := "", ""
 	if len(speech) > 0 && (s.setup.WholeInput || !s.setup.Manual) {
@@ -232,7 +235,7 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 			heard = fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
 		}
 	}
-	if s.setup.OneTranscript { // the transcript precedes the report of the end
+	if s.setup.OneTranscript { // these models send the transcript before ACTIVITY_END
 		if err := s.transcribe(words, heard); err != nil {
 			return err
 		}
@@ -244,7 +247,7 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 		return err
 	}
 	if !s.setup.WholeInput && s.setup.Manual {
-		return s.sendTurnComplete(0) // the turn is empty, because this model hears nothing without TURN_INCLUDES_ALL_INPUT
+		return s.sendTurnComplete(0) // the turn is empty: without TURN_INCLUDES_ALL_INPUT this model ignores marked speech
 	}
 	if len(speech) == 0 {
 		return s.startNextTurn()
@@ -263,8 +266,8 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	return s.echo(speech, rate, "You said: "+heard+".")
 }
 
-// transcribe sends the transcript of the speech, in one or more messages as the model does. fallback replaces missing
-// words.
+// transcribe sends the transcript of the user's speech, in one or several messages depending on the model. If words is
+// "", fallback is sent.
 func (s *session) transcribe(words, fallback string) error {
 	if !s.setup.InputTranscript || words == "" && fallback == "" {
 		return nil
@@ -284,7 +287,7 @@ func (s *session) transcribe(words, fallback string) error {
 	return nil
 }
 
-// reportActivity sends a result of voice activity detection.
+// reportActivity sends a voiceActivity message: ACTIVITY_START or ACTIVITY_END.
 func (s *session) reportActivity(kind string) error {
 	switch {
 	case s.setup.NoActivity:

@@ -8,19 +8,20 @@ import (
 )
 
 const (
-	// maxNesting limits the depth, and maxInstance the number of values, of an instance of a schema from an untrusted client.
+	// maxNesting limits the depth of an instance, and maxInstance the number of its values, because the schema is from
+	// an untrusted client.
 	maxNesting  = 64
 	maxInstance = 2000
 )
 
-// instance builds the smallest value that a schema allows, to try structured output without a key. It supports Google's
-// Schema and JSON Schema. Strings do not match their "pattern".
+// instance builds the smallest value that a schema allows, so that structured output can be tried without a key. It
+// supports Google's Schema and JSON Schema. "pattern" is ignored.
 type instance struct {
 	root   map[string]any
-	values int // number of values built
+	values int // number of values built so far
 }
 
-// buildSmallestValue returns the smallest value that a schema allows, as JSON. It is "{}" if there is no schema, or if the
+// buildSmallestValue returns the smallest value that a schema allows, as JSON. It is "{}" without a schema, or if the
 // schema refers to itself and allows no finite value.
 func buildSmallestValue(schema json.RawMessage) string {
 	var root map[string]any
@@ -42,7 +43,7 @@ func buildSmallestValue(schema json.RawMessage) string {
 // build returns the smallest value of a schema.
 func (i *instance) build(schema map[string]any, depth int) any {
 	if i.values++; depth > maxNesting || i.values > maxInstance {
-		i.values = maxInstance + 1 // more than allowed, so that building ends
+		i.values = maxInstance + 1 // above the limit, so that building stops
 		return nil
 	}
 	if reference, ok := schema["$ref"].(string); ok {
@@ -107,7 +108,7 @@ func (i *instance) object(schema map[string]any, depth int) map[string]any {
 	return object
 }
 
-// resolve returns the schema at "#", "#/$defs/name" and the like.
+// resolve returns the schema at a reference such as "#" or "#/$defs/name".
 func (i *instance) resolve(reference string) map[string]any {
 	at, ok := strings.CutPrefix(reference, "#")
 	if !ok {
@@ -131,7 +132,7 @@ func firstObject(list []any) map[string]any {
 	return nil
 }
 
-// merge merges the parts of an allOf as far as objects and simple limits need it.
+// merge merges the parts of an allOf, but only object properties and simple limits.
 func merge(schema map[string]any, parts []any) map[string]any {
 	whole := map[string]any{}
 	properties := map[string]any{}
@@ -163,7 +164,7 @@ func merge(schema map[string]any, parts []any) map[string]any {
 	return whole
 }
 
-// kindOf returns the type of a schema in lower case, or infers it from its other members.
+// kindOf returns the type of a schema in lower case. If it has no type, kindOf infers it from other fields.
 func kindOf(schema map[string]any) string {
 	kinds, ok := schema["type"].([]any)
 	if !ok {
@@ -183,7 +184,7 @@ func kindOf(schema map[string]any) string {
 	return ""
 }
 
-// samples are strings of each format (OpenAPI 3.0, JSON Schema 2020-12).
+// samples maps formats of strings to examples (OpenAPI 3.0, JSON Schema 2020-12).
 var samples = map[string]string{
 	"date-time": "2026-01-01T00:00:00Z", "date": "2026-01-01", "time": "00:00:00Z", "duration": "PT0S", "email": "ada@example.com",
 	"uri": "https://example.com/", "url": "https://example.com/", "uuid": "00000000-0000-4000-8000-000000000000",
@@ -212,7 +213,7 @@ func closestToZero(schema map[string]any) float64 {
 	return max(low, min(high, 0))
 }
 
-// number returns a limit of a schema, which Google's JSON may encode as a string.
+// number returns a limit in a schema, or otherwise if there is none. Google's JSON may encode the number as a string.
 func number(schema map[string]any, otherwise float64, names ...string) float64 {
 	for _, name := range names {
 		switch value := schema[name].(type) {

@@ -16,34 +16,35 @@ import (
 )
 
 const (
-	// firstHandle is the delay of the first resumption handle after setupComplete, measured on gemini-3.8-live.
+	// firstHandle is the time from setupComplete to the first resumption handle, as measured on gemini-3.8-live.
 	firstHandle = 100 * time.Millisecond
 
 	// handleTTL is the lifetime of a handle: https://ai.google.dev/gemini-api/docs/live-session.
 	handleTTL = 2 * time.Hour
 
-	// closeGrace limits how long a resumed session waits for its previous connection to close. That close may still be
-	// in flight.
+	// closeGrace limits how long resuming a session waits until its previous connection is closed. The client may have
+	// closed it, but the close has not arrived yet.
 	closeGrace = 200 * time.Millisecond
 )
 
-// conversation is a session in Google's sense: it lives as long as a handle exists. A session is one connection of it.
+// conversation is a session as Google defines it: it exists as long as it has a handle. A session in this package is
+// one connection of a conversation.
 type conversation struct {
 	// Guarded by the memory's mu.
 	conn     *session      // current connection, or nil
-	released chan struct{} // closed when conn leaves
+	released chan struct{} // closed when conn leaves the conversation
 	lastEnd  time.Time     // end of the last connection
 
-	handles []string // oldest first
+	handles []string // handles of the conversation, oldest first
 }
 
-// savedSession is the state of a session that a handle restores.
+// savedSession is the state of a session at the time of a handle, which the handle restores.
 type savedSession struct {
 	*conversation
 	model    string
 	history  []Turn
 	calls    map[string]*call // pending calls
-	detector *speechDetector  // unfinished speech, if the session is transparent
+	detector *speechDetector  // unfinished speech, if the session has transparent resumption
 }
 
 // memory holds the sessions for which handles were issued.
@@ -56,7 +57,7 @@ type memory struct {
 }
 
 const (
-	// maxHandles limits the number of handles, and so the memory of a long-running emulator.
+	// maxHandles limits the number of stored handles, and so the memory of an emulator that runs for a long time.
 	maxHandles = 4096
 	// maxOfConversation limits the handles of one conversation, because each handle has its own copy of the history.
 	maxOfConversation = 128
@@ -70,7 +71,8 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// save stores a session and returns a handle for it: a UUID, or base64 if isLong, as for models of version 2.5.
+// save stores the state of a session, and returns a handle for it: a UUID, or base64 if isLong is set, as for models of
+// version 2.5.
 func (m *memory) save(s savedSession, isLong bool) string {
 	handle := newUUID()
 	if isLong {
@@ -89,7 +91,7 @@ func (m *memory) save(s savedSession, isLong bool) string {
 	m.order = append(m.order, handle)
 	if c := s.conversation; c != nil {
 		if c.handles = append(c.handles, handle); len(c.handles) > maxOfConversation {
-			delete(m.handles, c.handles[0]) // m.order still has the handle, which takes little memory
+			delete(m.handles, c.handles[0]) // m.order still contains the handle, but that takes little memory
 			c.handles = c.handles[1:]
 		}
 	}
@@ -107,8 +109,8 @@ func (m *memory) find(handle string) (savedSession, bool) {
 	return s, true
 }
 
-// enter makes s the connection of c. If c already has a connection, enter changes nothing. It returns a channel that is
-// closed when that connection leaves.
+// enter makes s the connection of c. If c already has a connection, enter changes nothing, and returns a channel that
+// is closed when the connection leaves.
 func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +129,7 @@ func (m *memory) leave(c *conversation) {
 	close(c.released)
 }
 
-// resume continues the session of a handle.
+// resume restores the session of a handle on this connection.
 func (s *session) resume(ctx context.Context, handle string) error {
 	saved, ok := s.e.memory.find(handle)
 	switch {
@@ -155,13 +157,13 @@ func (s *session) resume(ctx context.Context, handle string) error {
 		vad := *saved.detector // a copy, because the handle may be used again
 		s.vad = &vad
 	}
-	s.lastCall = time.Now() // a client that resumes with a pending call may not know yet that the model waits
+	s.lastCall = time.Now() // the client may not know yet that the model waits for the result of a call: see hearingLag
 	maps.Copy(s.calls, saved.calls)
 	return nil
 }
 
-// depart releases the conversation before the client can see the end of the connection, because the client may dial
-// again at once.
+// depart releases the conversation. It is called before the client can see the end of the connection, because the
+// client may then dial immediately.
 func (s *session) depart() {
 	if s.hasDeparted {
 		return
@@ -179,7 +181,7 @@ func (s *session) depart() {
 	s.e.memory.leave(s.conversation)
 }
 
-// handlePolicy returns the policy that decides when this session gets handles: a value of Scenario.Handles.
+// handlePolicy returns the policy that determines when this session gets handles: a value of Scenario.Handles.
 func (s *session) handlePolicy() string {
 	switch given := s.e.scenario.Handles; {
 	case given != "":
@@ -209,14 +211,15 @@ func (s *session) giveHandle() error {
 // savedHistory returns the turns that a handle restores. It omits turns appended since the last completed turn.
 func (s *session) savedHistory() []Turn {
 	end, begin := len(s.history)-s.appended, 0
-	// Handles of a resumed connection lack the earlier turns.
+	// With ForgetfulHandles, handles of a resumed connection do not restore the turns of earlier connections.
 	if s.setup.ForgetfulHandles {
 		begin = min(s.inherited, end)
 	}
 	return s.history[begin:end:end]
 }
 
-// giveHandleAfterChange sends a handle after a change of the session, if the client wants handles and the policy allows it.
+// giveHandleAfterChange sends a handle after a change of the session, if the client has requested handles and the
+// policy allows it.
 func (s *session) giveHandleAfterChange() error {
 	if !s.setup.Resumption || s.handlePolicy() == HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
 		return nil
@@ -224,7 +227,8 @@ func (s *session) giveHandleAfterChange() error {
 	return s.giveHandle()
 }
 
-// withholdHandle announces that the session cannot be resumed now. proto3 JSON omits false and an empty handle.
+// withholdHandle tells the client that the session cannot be resumed now, if the policy withholds handles. In proto3
+// JSON, false and an empty handle are omitted.
 func (s *session) withholdHandle() error {
 	if !s.setup.Resumption || s.handlePolicy() != HandlesWithheld {
 		return nil
@@ -235,7 +239,7 @@ func (s *session) withholdHandle() error {
 // remember adds a turn to the history.
 func (s *session) remember(role, text string) {
 	const (
-		most    = 1000     // turns, for hours; only /history and tests read them
+		most    = 1000     // turns, enough for hours; only /history and tests read them
 		longest = 16 << 10 // bytes of one turn
 	)
 	if len(text) > longest {

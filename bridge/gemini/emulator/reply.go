@@ -11,7 +11,7 @@ import (
 	"voxgate/media"
 )
 
-// echo repeats what was heard.
+// echo answers with the user's own speech.
 func (s *session) echo(speech []int16, rate int, text string) error {
 	pcm, err := media.Resample(speech, rate, wire.OutputRate)
 	if err != nil {
@@ -57,10 +57,10 @@ func (s *session) answerCommand(text string) error {
 	}
 }
 
-// commandDelay is the time between the answer to a command and its effect, so that the answer reaches the client first.
+// commandDelay is the time from the answer to a command to its effect, so that the client receives the answer first.
 const commandDelay = 300 * time.Millisecond
 
-// faultOf returns the fault that a user has typed as a command.
+// faultOf returns the fault for a command that a user has typed. ok is false for other commands.
 func faultOf(command, rest string) (f Fault, ok bool) {
 	word, reason, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	switch command {
@@ -70,7 +70,7 @@ func faultOf(command, rest string) (f Fault, ok bool) {
 		return f, live.ValidCode(f.Close)
 	case "/goaway":
 		if f.GoAway, _ = time.ParseDuration(word); f.GoAway <= 0 {
-			f.GoAway = 5 * time.Second // long enough to watch
+			f.GoAway = 5 * time.Second // default time, long enough to watch the effect
 		}
 	default:
 		f.Drop = true
@@ -84,7 +84,7 @@ func (s *session) applyTypedFault(command, rest string) error {
 	if !ok {
 		return s.speak("There is no such code.", "There is no such code.", false)
 	}
-	// The command is answered first: a client would send an unanswered one again on its next connection.
+	// The command is answered first, because a client sends an unanswered command again on its next connection.
 	if err := s.sendContent(live.Object{"outputTranscription": live.Object{"text": "As you wish."}, "generationComplete": true}); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (s *session) applyTypedFault(command, rest string) error {
 	return nil
 }
 
-// searchSuggestion has the classes and colours of Google's.
+// searchSuggestion is HTML with the classes and colours of Google's search suggestions.
 const searchSuggestion = `<style>
 .container { display: flex; align-items: center; padding: 8px 12px; border-radius: 8px; font: 14px/20px Roboto, sans-serif; }
 .chip { margin: 0 8px; padding: 5px 16px; border: solid 1px; border-radius: 16px; text-decoration: none; }
@@ -113,7 +113,7 @@ const searchSuggestion = `<style>
 </style>
 <div class="container"><a class="chip" href="https://www.google.com/search?q=parrots">parrots</a></div>`
 
-// grounding returns the metadata of a search. Google's terms require clients to show renderedContent.
+// grounding returns the metadata of a web search. Google's terms require clients to show renderedContent.
 func grounding(query string) live.Object {
 	if query = strings.TrimSpace(query); query == "" {
 		query = "parrots"
@@ -128,8 +128,8 @@ func grounding(query string) live.Object {
 	}
 }
 
-// speak says a text with a given transcript. If polite, it waits until the user is quiet. espeak-ng blocks it for about
-// 50 ms.
+// speak says a text, with the given transcript. If polite is set, it first waits until the user is quiet. It blocks for
+// about 50 ms, while espeak-ng runs.
 func (s *session) speak(text, transcript string, polite bool) error {
 	var pcm []int16
 	if s.e.espeak == "" || s.setup.Text {

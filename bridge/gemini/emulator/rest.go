@@ -15,10 +15,11 @@ var modelPath = regexp.MustCompile(
 	`/(?:v1|v1beta|v1alpha|v1beta1)/(?:(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?models(?:/([^/:]*)(?::(\w+))?)?$`,
 )
 
-// models are the models in the list that clients can request. Other models whose names begin with gemini- are served, too.
+// models lists the models in the response to a request for the list of models. Other models whose names begin with
+// "gemini-" are supported, too.
 var models = []string{"gemini-3.8-live", "gemini-3.8-flash", "gemini-3.5-flash-lite", "gemini-embedding-001"}
 
-// serveREST handles a request for a path, which has no double slashes.
+// serveREST handles a REST request. path is its path without double slashes.
 func serveREST(w http.ResponseWriter, r *http.Request, path string) {
 	m, method := modelPath.FindStringSubmatch(path), http.MethodGet
 	if m != nil && m[2] != "" {
@@ -62,7 +63,7 @@ func modelInfo(model string) live.Object {
 	}
 }
 
-// checkCredentials checks the credentials of a request in all places where clients put them.
+// checkCredentials checks the credentials of a request, in all the places where clients put them.
 func checkCredentials(r *http.Request, to live.Endpoint) *apiError {
 	key := cmp.Or(r.Header.Get("X-Goog-Api-Key"), r.URL.Query().Get("key"))
 	bearer := authorization(r, "Bearer ")
@@ -79,7 +80,7 @@ func checkCredentials(r *http.Request, to live.Endpoint) *apiError {
 	return nil
 }
 
-// authorization returns the credentials of an Authorization header of this scheme, or "".
+// authorization returns the credentials in an Authorization header with this scheme, or "".
 func authorization(r *http.Request, scheme string) string {
 	value, ok := strings.CutPrefix(r.Header.Get("Authorization"), scheme)
 	if !ok {
@@ -112,7 +113,7 @@ func (e *apiError) write(w http.ResponseWriter) {
 	}})
 }
 
-// refusals are Google's responses to a handshake, by HTTP status.
+// refusals maps HTTP statuses to Google's responses to a handshake.
 var refusals = map[int]*apiError{
 	http.StatusUnauthorized: {
 		http.StatusUnauthorized, "UNAUTHENTICATED",

@@ -11,7 +11,7 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// Values of Scenario.Handles.
+// Values of Scenario.Handles: see there.
 const (
 	HandlesPrompt   = "prompt"
 	HandlesWithheld = "withheld"
@@ -33,14 +33,16 @@ const (
 //	  ]
 //	}
 type Scenario struct {
-	// ConnectionAge is the lifetime of a connection after its setup; 0 means no limit. Google's is about 10 minutes.
+	// ConnectionAge is the time from the setup of a connection until the emulator ends it; 0 means no limit. For Google
+	// it is about 10 minutes.
 	ConnectionAge time.Duration `json:"connectionAge"`
 
 	// GoAwayLead is the time from goAway to the end of the connection. 0 means that no goAway is sent, as also happens with
 	// Google.
 	GoAwayLead time.Duration `json:"goAwayLead"`
 
-	// HandleTTL is the lifetime of a handle after the last connection of its session has ended; 0 means Google's 2 hours.
+	// HandleTTL is the lifetime of a handle after the last connection of its session has ended; 0 means 2 hours, as for
+	// Google.
 	HandleTTL time.Duration `json:"handleTTL"`
 
 	// Handles is the policy for handles. "prompt" sends them soon after the setup and after each change. "withheld"
@@ -50,39 +52,42 @@ type Scenario struct {
 	// SlowPongs delays the answers to pings. For Google 8 to 30 s were measured.
 	SlowPongs time.Duration `json:"slowPongs"`
 
-	// Hears are the transcripts of the user's speech, in order, over all connections. After the last one, the transcript is the
-	// length of the speech.
+	// Hears lists the transcripts of the user's speech, in order, for all connections. When they are used up, the transcript is
+	// the length of the speech.
 	Hears []string `json:"hears"`
 
 	Faults []Fault `json:"faults"`
 }
 
-// Fault is one failure: its moment, the connections it applies to, and one action.
+// Fault is one failure: when it occurs, on which connections, and one action.
 type Fault struct {
 	On Moment `json:"on"`
 
-	// After delays the fault after its moment. For OnAnswer the delay counts voice sent in the turn, which is faster
-	// than real time.
+	// After is the time from the moment to the fault. For OnAnswer, it counts the voice sent in the turn, which is
+	// faster than real time.
 	After time.Duration `json:"after"`
 
 	// Nth selects the n-th occurrence of the moment on a connection; 0 means all.
 	Nth int `json:"nth"`
 
-	// Connections are the connection numbers, counted from 1 by handshakes; empty means all.
+	// Connections lists the numbers of connections on which the fault occurs, counted from 1 by handshakes; empty means
+	// all.
 	Connections []int `json:"connections"`
 
 	// Times limits how often the fault occurs in total; 0 means no limit.
 	Times int `json:"times"`
 
-	// The action is one of the following.
+	// Exactly one of the following fields is set. It is the action of the fault.
 
 	// HTTP refuses the handshake: 401, 403, 429 or 503, with Google's body.
 	HTTP int `json:"http"`
 
-	// Close closes with this code. 1006 has the same effect as Drop, and 1005 sends a frame without a code.
+	// Close closes the connection with this code. 1006 has the same effect as Drop, and 1005 sends a close frame
+	// without a code.
 	Close int `json:"close"`
-	// Reason replaces the usual reason: 1007 "Request contains an invalid argument.", 1008 "The operation was aborted", 1011
-	// "Internal error encountered.". Other reasons seen from Google:
+	// Reason is the reason in the close frame. The default is the usual reason of the code: 1007 "Request contains an
+	// invalid argument.", 1008 "The operation was aborted", 1011 "Internal error encountered.". Google also sends other
+	// reasons:
 	//
 	//   - 1008 "Operation is not implemented, or supported, or enabled.", "Requested entity was not found."
 	//   - 1011 "Deadline expired before operation could complete.", "The service is currently unavailable.", "You exceeded
@@ -92,30 +97,32 @@ type Fault struct {
 	// Drop ends the TCP connection without a close frame.
 	Drop bool `json:"drop"`
 
-	// Stall stops sending and leaves the socket open. Pings are answered.
+	// Stall stops sending and leaves the connection open. Pings are still answered.
 	Stall bool `json:"stall"`
-	// Deaf, with Stall, also stops reading. The session then counts as closed: the emulator could not detect its end.
+	// Deaf, together with Stall, also stops reading. The session then counts as closed, because the emulator could not
+	// detect the end of the connection.
 	Deaf bool `json:"deaf"`
 
-	// GoAway announces the end of the connection after this time, and ends it then.
+	// GoAway announces the end of the connection after this time, and then ends it.
 	GoAway time.Duration `json:"goAway"`
 
-	// Send sends this text as a message, JSON or not.
+	// Send sends this text as a message. It need not be JSON.
 	Send string `json:"send"`
 }
 
-// Moment is an event on a connection that faults refer to.
+// Moment is an event on a connection at which faults can occur.
 type Moment string
 
-// The values of Moment. A fault occurs as soon as its moment is reached, before anything else that the moment causes.
+// Values of Moment. A fault without After occurs as soon as its moment is reached, before anything else that follows
+// from the moment.
 const (
 	OnHandshake    Moment = "handshake"    // the upgrade is requested
 	OnSetup        Moment = "setup"        // a valid setup was received; setupComplete is not sent yet
 	OnReady        Moment = "ready"        // setupComplete was sent
 	OnSpeechStart  Moment = "speechStart"  // the user starts to speak
-	OnSpeechEnd    Moment = "speechEnd"    // the user has spoken
+	OnSpeechEnd    Moment = "speechEnd"    // the user has stopped speaking
 	OnText         Moment = "text"         // typed text that requests an answer was received
-	OnAnswer       Moment = "answer"       // the first voice of a turn was sent
+	OnAnswer       Moment = "answer"       // the first voice of the model's turn was sent
 	OnTurnComplete Moment = "turnComplete" // turnComplete was sent
 	OnToolCall     Moment = "toolCall"     // toolCall was sent
 	OnToolResponse Moment = "toolResponse" // toolResponse was received
@@ -138,8 +145,8 @@ func ParseScenario(data []byte) (Scenario, error) {
 	return s, nil
 }
 
-// decode decodes JSON with durations as strings. Unknown names are errors, because a scenario with a misspelt name would test
-// nothing.
+// decode decodes JSON in which durations are strings. Unknown names are errors, because a scenario with a misspelt name would
+// not test anything.
 func (s *Scenario) decode(data []byte) error {
 	tree, err := live.Decode(data)
 	if err == nil {
@@ -153,10 +160,10 @@ func (s *Scenario) decode(data []byte) error {
 	return decoder.Decode(s)
 }
 
-// durations are the names of the fields with durations.
+// durations lists the names of the fields that are durations.
 var durations = []string{"connectionAge", "goAwayLead", "handleTTL", "slowPongs", "after", "goAway"}
 
-// readDurations replaces the durations in a JSON tree by nanoseconds.
+// readDurations replaces durations in a JSON tree, such as "1.5s", by nanoseconds.
 func readDurations(tree any) error {
 	switch v := tree.(type) {
 	case []any:
@@ -235,7 +242,7 @@ func (f *Fault) validate() error {
 	return nil
 }
 
-// isDue reports whether a fault applies to this occurrence of its moment on this connection, both counted from 1.
+// isDue reports whether a fault applies to the nth occurrence of its moment on a connection. Both numbers begin with 1.
 func (f *Fault) isDue(connection, nth int) bool {
 	return (f.Connections == nil || slices.Contains(f.Connections, connection)) && (f.Nth == 0 || f.Nth == nth)
 }

@@ -11,18 +11,18 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// session is one Live connection. Its loop owns all its state.
+// session is one Live connection. Only its loop (run) accesses its state.
 type session struct {
-	// Constant after construction.
+	// The following fields do not change.
 	e        *Emulator
 	endpoint live.Endpoint
 	number   int // number of the connection, from 1
 	conn     *conn
 
-	refusal *live.Closing // refusal because of the key; nil if the key is valid
+	refusal *live.Closing // close with which a bad key is refused after the setup; nil if the key is valid
 
 	ctx       context.Context // ends with the connection
-	timer     *time.Timer     // the next step of a turn
+	timer     *time.Timer     // fires when the next step of the turn is due
 	callbacks chan func() error
 
 	setup        live.Setup
@@ -30,14 +30,14 @@ type session struct {
 	hasDeparted  bool
 	conversation *conversation
 	history      []Turn
-	inherited    int  // number of turns from the session's earlier connections
-	appended     int  // number of turns added by the client since the last completed turn
-	seeding      bool // the initial history is still to come, in clientContent
+	inherited    int  // number of turns in history from the session's earlier connections
+	appended     int  // number of turns in history that the client has added since the last completed turn
+	seeding      bool // the next clientContent is the initial history
 	momentCounts map[Moment]int
 
 	vad     *speechDetector
 	manual  []int16 // audio since activityStart
-	talking bool    // between activityStart and activityEnd
+	talking bool    // the client is between activityStart and activityEnd
 	rate    int     // sample rate of manual
 
 	unfinished     []int16 // unfinished speech when the session departed
@@ -48,7 +48,7 @@ type session struct {
 	voices   int // number of spoken answers so far
 	calls    map[string]*call
 	lastCall time.Time     // when the newest call was sent
-	input    time.Duration // audio received, for the usage
+	input    time.Duration // length of the received audio, for the usage
 	handleAt time.Duration // value of input at the newest periodic handle
 	index    int64         // index of the last client message; the setup is 0
 }
@@ -65,7 +65,8 @@ func newSession(e *Emulator, to live.Endpoint) *session {
 	return s
 }
 
-// run serves the connection until one side ends it, and returns the reason. It waits for everything it has started.
+// run serves the connection until one side ends it, and returns the reason. It waits for all goroutines that it has
+// started.
 func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -77,7 +78,7 @@ func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
 	cancel()
 	s.timer.Stop()
 	if _, goodbye := errors.AsType[*websocket.CloseError](readErr); err == nil || !refused && goodbye {
-		err = readErr // a write may have failed because the client has left
+		err = readErr // the reader's error is the cause if a write fails because the client has left
 	}
 	s.reportEnd(err)
 	return err
@@ -122,7 +123,7 @@ func (s *session) loop(ctx context.Context) error {
 	}
 }
 
-// after makes the session's loop call do after the time d. An error of do ends the session.
+// after makes the session's loop call do after the time d. If do returns an error, the session ends with it.
 func (s *session) after(d time.Duration, do func() error) {
 	time.AfterFunc(d, func() {
 		select {
@@ -132,12 +133,12 @@ func (s *session) after(d time.Duration, do func() error) {
 	})
 }
 
-// goingAway ends a session because the emulator closes.
+// goingAway returns the error that ends a session because the emulator is being closed.
 func goingAway() error {
 	return live.NewClosing(websocket.CloseGoingAway, "The service is currently unavailable.")
 }
 
-// start handles the setup.
+// start waits for the setup and handles it.
 func (s *session) start(ctx context.Context) error {
 	var data []byte
 	select {
@@ -176,7 +177,7 @@ func (s *session) start(ctx context.Context) error {
 	return s.open(handle != "")
 }
 
-// open accepts the setup.
+// open accepts the setup: it sends setupComplete.
 func (s *session) open(resumed bool) error {
 	if err := s.reachMoment(OnSetup); err != nil {
 		return err
@@ -211,14 +212,15 @@ func (s *session) startTimers() {
 		}
 		s.after(age, s.expire)
 	}
-	// gemini-3.8-live sends the first handle whether it was requested or not, and none on a resumed connection without a turn.
+	// gemini-3.8-live sends the first handle even if the client has not requested it. It sends no handle on a resumed
+	// connection before a turn.
 	if s.handlePolicy() == HandlesPrompt && (!s.setup.HandlesAfterTurns || s.inherited == 0) {
 		s.after(firstHandle, s.giveHandle)
 	}
 }
 
-// sendGoAway announces the end of the connection. The Gemini API sends "50s" (recorded twice). For Vertex AI nothing is
-// known: the emulator sends a fraction, which the format allows.
+// sendGoAway announces the end of the connection. The Gemini API sends "50s" (recorded twice). The form on Vertex AI is
+// not known: the emulator sends a fraction there, which the format allows.
 func (s *session) sendGoAway(left time.Duration) error {
 	text := seconds(left - time.Millisecond)
 	if left%time.Second == 0 && !s.endpoint.Vertex {

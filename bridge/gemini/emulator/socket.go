@@ -14,39 +14,40 @@ const (
 	// messageLimit limits a client's message, in bytes; Google's own limit is not published.
 	messageLimit = 16 << 20
 
-	// writeTimeout bounds a write to a client that does not read.
+	// writeTimeout limits a write to a client that does not read.
 	writeTimeout = 5 * time.Second
 
-	// closeTimeout bounds the wait for the answer to a close frame.
+	// closeTimeout limits the wait for the client's answer to a close frame.
 	closeTimeout = time.Second
 )
 
-// conn is one WebSocket. A single goroutine calls its methods and receives from its channels.
+// conn is one WebSocket. Only one goroutine calls its methods and receives from its channels.
 type conn struct {
 	ws       *websocket.Conn
 	scenario *Scenario
 
 	cancel   context.CancelFunc // ends the reader
-	incoming chan []byte        // messages from the reader, which closes the channel at its end
-	readErr  error              // error of the reader; valid when incoming is closed
+	incoming chan []byte        // messages from the reading goroutine, which closes the channel when it ends
+	readErr  error              // error of the reading goroutine; valid when incoming is closed
 
-	isSilent bool        // if set, nothing more is sent
-	isDeaf   atomic.Bool // if set, nothing more is read
+	isSilent bool        // send has no effect
+	isDeaf   atomic.Bool // no more messages are read
 }
 
-// newConn returns a connection that reads until ctx ends or close is called. close must be called in any case.
+// newConn returns a connection that reads until ctx is done or close is called. close must be called in any case.
 func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &conn{
 		ws: ws, scenario: sc, cancel: cancel,
-		// The buffer is enough for 5 s of audio in messages of 20 ms. A client that sends further ahead has to wait.
+		// The buffer is enough for 5 s of audio in messages of 20 ms. If a client sends further ahead, its messages are
+		// not read until there is space.
 		incoming: make(chan []byte, 256),
 	}
 	ws.SetReadLimit(messageLimit)
 	if sc.SlowPongs > 0 {
 		ws.SetPingHandler(func(data string) error {
 			time.AfterFunc(sc.SlowPongs, func() {
-				_ = ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout)) // the reader notices errors
+				_ = ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout)) // the reading goroutine notices errors
 			})
 			return nil
 		})
@@ -58,14 +59,14 @@ func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 	return c
 }
 
-// read forwards the client's messages.
+// read forwards the client's messages to incoming.
 func (c *conn) read(ctx context.Context) error {
 	for {
 		if c.isDeaf.Load() {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		_, data, err := c.ws.ReadMessage() // text or binary
+		_, data, err := c.ws.ReadMessage() // text and binary messages are accepted
 		if err != nil {
 			return err
 		}
@@ -77,7 +78,8 @@ func (c *conn) read(ctx context.Context) error {
 	}
 }
 
-// messages returns the channel of the client's messages, which is closed after the last. It is nil while the connection is deaf.
+// messages returns the channel of the client's messages, which is closed after the last message. It is nil if isDeaf is
+// set.
 func (c *conn) messages() <-chan []byte {
 	if c.isDeaf.Load() {
 		return nil
@@ -85,7 +87,7 @@ func (c *conn) messages() <-chan []byte {
 	return c.incoming
 }
 
-// send sends one message, as a binary frame like Google.
+// send sends one message, in a binary frame like Google. It does nothing if isSilent is set.
 func (c *conn) send(message live.Object) error {
 	if c.isSilent {
 		return nil
@@ -93,7 +95,7 @@ func (c *conn) send(message live.Object) error {
 	return c.sendRaw(live.Encode(message))
 }
 
-// sendRaw sends data as one message, even if the connection is silent.
+// sendRaw sends data as one message, even if isSilent is set.
 func (c *conn) sendRaw(data []byte) error {
 	if err := c.ws.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
@@ -101,7 +103,8 @@ func (c *conn) sendRaw(data []byte) error {
 	return c.ws.WriteMessage(websocket.BinaryMessage, data)
 }
 
-// close ends the connection, with a close frame if end is not nil, and waits for the reader. It returns the reader's error.
+// close ends the connection, and waits for the reading goroutine. If end is not nil, it sends a close frame. It returns
+// the error of the reading goroutine.
 func (c *conn) close(end *live.Closing) error {
 	if end != nil && end.Code != websocket.CloseAbnormalClosure {
 		c.sendClose(end)
@@ -109,13 +112,13 @@ func (c *conn) close(end *live.Closing) error {
 	c.cancel()
 	_ = c.ws.Close()
 	for range c.incoming {
-		continue // the reader may be blocked in a send
+		continue // discards messages, because the reading goroutine may be blocked in a send
 	}
 	return c.readErr
 }
 
-// sendClose sends a close frame and waits for the client's. A connection closed with unread input is reset, and the reset overtakes
-// the close frame.
+// sendClose sends a close frame and waits for the client's close frame. Closing a connection with unread input would reset it, and
+// the reset could overtake the close frame.
 func (c *conn) sendClose(end *live.Closing) {
 	if c.ws.WriteControl(websocket.CloseMessage, end.Frame(), time.Now().Add(closeTimeout)) != nil {
 		return

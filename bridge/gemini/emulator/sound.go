@@ -15,14 +15,15 @@ import (
 )
 
 const (
-	// longestText limits a text for espeak, in bytes, to about half a minute of speech.
+	// longestText limits a text for espeak-ng, in bytes. 500 bytes are about half a minute of speech.
 	longestText = 500
 
-	// voiceTimeout limits the run of espeak. It is far above the 50 ms that espeak takes for a long sentence.
+	// voiceTimeout limits a run of espeak-ng, which takes 50 ms for a long sentence.
 	voiceTimeout = 5 * time.Second
 )
 
-// espeak returns text spoken at 24 kHz by a program with espeak-ng's options, or a melody if that fails.
+// espeak returns a text spoken at 24 kHz by the program espeak, which must have the options of espeak-ng. If that
+// fails, it returns a melody.
 func espeak(ctx context.Context, espeak, text string) []int16 {
 	ctx, cancel := context.WithTimeout(ctx, voiceTimeout)
 	defer cancel()
@@ -47,8 +48,8 @@ func espeak(ctx context.Context, espeak, text string) []int16 {
 	return pcm
 }
 
-// readWAV returns the samples of a WAV file from espeak-ng: mono 16-bit PCM after a header of 44 bytes. The header's
-// lengths are invalid after a pipe.
+// readWAV returns the samples of a WAV file from espeak-ng: mono 16-bit PCM after a header of 44 bytes. The lengths in
+// the header are not used, because they are invalid if the output is a pipe.
 func readWAV(data []byte) (pcm []int16, rate int, err error) {
 	const header = 44
 	if len(data) < header || string(data[:4]) != "RIFF" || string(data[36:40]) != "data" {
@@ -57,7 +58,8 @@ func readWAV(data []byte) (pcm []int16, rate int, err error) {
 	return media.AppendSamples(nil, data[header:]), int(binary.LittleEndian.Uint32(data[24:])), nil
 }
 
-// melody whistles at 24 kHz: notes of a pentatonic scale derived from the text. The same text always sounds the same.
+// melody returns a whistled melody at 24 kHz: notes of a pentatonic scale that depend on the text. The same text always
+// gives the same melody.
 func melody(text string) []int16 {
 	const note = 150 * time.Millisecond
 	scale := []float64{523.25, 587.33, 659.25, 783.99, 880} // C5 D5 E5 G5 A5
@@ -71,7 +73,7 @@ func melody(text string) []int16 {
 	return pcm
 }
 
-// tone returns a sine at 24 kHz and a quarter of full scale, with 5 ms of fading at both ends against clicks.
+// tone returns a sine wave at 24 kHz with a quarter of full scale. It is faded for 5 ms at both ends, to avoid clicks.
 func tone(hz float64, d time.Duration) []int16 {
 	const fade = wire.OutputRate * 5 / 1000
 	n := int(d.Seconds() * wire.OutputRate)

@@ -10,35 +10,36 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// script is the content of one model turn. The client gets it faster than real time, and has all of it when the turn is completed.
+// script is the content of one model turn. The client receives it faster than real time. It has received all of it when
+// the turn is completed.
 type script struct {
 	steps []step
 	audio time.Duration
-	text  string // for the history
+	text  string // text of the turn in the history
 	calls []*call
 
-	// polite makes the turn wait until the user is quiet. Typed text is answered at once, because otherwise a noisy room would block the
-	// answer.
+	// polite makes the turn wait until the user is quiet. It is not set for answers to typed text, because in a noisy room they would
+	// never be sent.
 	polite bool
 }
 
-// step is a part of a turn, sent at a certain time after the start of the turn.
+// step is a part of a turn. It is sent at the time at, measured from the start of the turn.
 type step struct {
 	at      time.Duration
 	content live.Object   // fields of serverContent; nil sends an empty message
-	voice   time.Duration // voice sent with this step; text counts as the shortest possible voice
+	voice   time.Duration // length of the voice in this step; text counts as the shortest possible voice
 }
 
-// turn is a running script.
+// turn is a script that is being sent.
 type turn struct {
 	*script
 	start       time.Time
 	next        int
-	voice       time.Duration // voice sent so far
+	voice       time.Duration // length of the voice sent so far
 	isGenerated bool          // generationComplete was sent
 }
 
-// rest returns the part of a turn that was not sent yet, or nil.
+// rest returns the part of a turn that was not sent yet, or nil if all was sent.
 func (t *turn) rest() *script {
 	rest := *t.script
 	rest.steps = nil
@@ -52,16 +53,17 @@ func (t *turn) rest() *script {
 	return &rest
 }
 
-// ahead is the speed at which the voice is sent, as a multiple of real time. Google sends a sentence in well under half its duration.
+// ahead is the speed at which voice is sent, as a multiple of real time. Google sends a sentence in well under half of
+// its duration.
 const ahead = 4
 
-// chunks are the lengths of voice messages, as seen from Google: anything from 40 to 680 ms.
+// chunks lists lengths of voice messages. Google's messages have anything from 40 to 680 ms.
 var chunks = []time.Duration{
 	40 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond, 80 * time.Millisecond, 680 * time.Millisecond,
 	200 * time.Millisecond,
 }
 
-// speech returns a script of a voice at 24 kHz and its transcript.
+// speech returns a script with a voice at 24 kHz and its transcript.
 func (s *session) speech(pcm []int16, text string) *script {
 	sc := &script{audio: time.Duration(len(pcm)) * time.Second / wire.OutputRate, text: text}
 	if s.setup.Text {
@@ -84,10 +86,10 @@ func (s *session) speech(pcm []int16, text string) *script {
 			n = 1
 		}
 		parts := []live.Object{live.AudioPart(pcm[:n])}
-		if i%3 == 2 && n > 480 && !s.setup.OnePart { // the 3.x models put several parts into one event
+		if i%3 == 2 && n > 480 && !s.setup.OnePart { // models of version 3 put several parts into one message
 			parts = []live.Object{live.AudioPart(pcm[:n/2]), live.AudioPart(pcm[n/2 : n])}
 		}
-		if before { // the MIME type has no rate, because all models use the same
+		if before { // the MIME type has no rate, because all models use the same rate
 			parts[0]["inlineData"].(live.Object)["mimeType"] = "audio/pcm"
 		}
 		content := live.Object{"modelTurn": live.Object{"parts": parts}}
@@ -97,7 +99,7 @@ func (s *session) speech(pcm []int16, text string) *script {
 		if !s.setup.RealTimeVoice {
 			at /= ahead
 		}
-		// The transcript keeps pace with the voice, and is complete with its last part.
+		// The transcript advances with the voice, and is complete with the last part of the voice.
 		upTo := int(math.Ceil(float64(len(words)) * float64(sent) / float64(sc.audio)))
 		if upTo > spokenChars && s.setup.OutputTranscript {
 			transcription := live.Object{"text": strings.Join(words[spokenChars:upTo], "")}
@@ -122,7 +124,8 @@ func (s *session) speech(pcm []int16, text string) *script {
 	return sc
 }
 
-// transcriptBefore returns the transcript of a voice as models of version 2.5 send it on Vertex AI: completely before the voice.
+// transcriptBefore returns steps with the transcript of a voice as models of version 2.5 send it on Vertex AI:
+// completely before the voice.
 func transcriptBefore(words []string) []step {
 	steps := []step{{content: live.Object{"outputTranscription": live.Object{}}}}
 	for _, word := range words {
@@ -131,10 +134,12 @@ func transcriptBefore(words []string) []step {
 	return append(steps, step{content: live.Object{"outputTranscription": live.Object{"finished": true}}})
 }
 
-// maxQueue limits the queued turns: half a minute of voice takes 2 MB. Beyond maxQueue, the oldest turn is dropped.
+// maxQueue limits the queued turns, because half a minute of voice takes 2 MB. If the queue is full, the oldest turn is
+// dropped.
 const maxQueue = 32
 
-// say starts a turn, or queues it. Answers to typed text come first, because a typed turn interrupts the others.
+// say starts a turn, or queues it if another turn is running. Answers to typed text are started first, because a typed
+// turn interrupts the others.
 func (s *session) say(sc *script) error {
 	if len(s.queue) >= maxQueue {
 		s.queue = s.queue[1:]
@@ -147,7 +152,8 @@ func (s *session) say(sc *script) error {
 	return s.startNextTurn()
 }
 
-// startNextTurn starts the next turn if possible.
+// startNextTurn starts the next queued turn, unless a turn is running or the model waits for the result of a call. If
+// the turn is polite, it starts only while the user is quiet.
 func (s *session) startNextTurn() error {
 	if s.turn != nil || len(s.queue) == 0 || s.isBlocked() {
 		return nil
@@ -202,7 +208,7 @@ func (s *session) proceed() error {
 		return nil
 	}
 	if s.isBlocked() {
-		return nil // the turn continues with the answer to its call
+		return nil // the turn continues after the response to its call
 	}
 	return s.endTurn()
 }
@@ -216,7 +222,7 @@ func (s *session) finish(t *turn) error {
 		if err := s.sendCalls(t.calls); err != nil || s.isBlocked() || s.setup.SendsIdle {
 			return err
 		}
-		return s.sendContent(live.Object{"generationComplete": true}) // the calling turn ends at once
+		return s.sendContent(live.Object{"generationComplete": true}) // the turn with the call is generated completely
 	}
 	if t.text != "" {
 		s.remember("model", t.text)
@@ -225,7 +231,8 @@ func (s *session) finish(t *turn) error {
 	return s.sendContent(live.Object{"generationComplete": true})
 }
 
-// callOnVertex calls functions as models of version 2.5 do on Vertex AI: within an empty transcript that ends at once.
+// callOnVertex sends function calls as models of version 2.5 do on Vertex AI: between the start and the end of an empty
+// transcript.
 func (s *session) callOnVertex(calls []*call) error {
 	transcript := func(fields live.Object) error {
 		if !s.setup.OutputTranscript {
@@ -256,10 +263,10 @@ func (s *session) endTurn() error {
 	return s.startNextTurn()
 }
 
-// sendTurnComplete sends the end of a turn with its usage, in one message.
+// sendTurnComplete sends turnComplete with the usage of the turn, in one message.
 func (s *session) sendTurnComplete(spoken time.Duration) error {
 	fields := live.Object{"turnComplete": true}
-	if s.setup.SendsIdle { // this model completes a turn before it becomes idle
+	if s.setup.SendsIdle { // this model sends turnComplete before it becomes idle
 		fields["interactionStatus"] = "IDLE"
 		if len(s.queue) > 0 || len(s.calls) > 0 {
 			fields["interactionStatus"] = "IN_PROGRESS"
@@ -268,7 +275,7 @@ func (s *session) sendTurnComplete(spoken time.Duration) error {
 	if s.setup.OnePart && s.endpoint.Vertex {
 		fields["groundingMetadata"] = live.Object{}
 	}
-	// 25 tokens a second in, 25 out: https://ai.google.dev/gemini-api/docs/tokens.
+	// Audio has 25 tokens a second, in both directions: https://ai.google.dev/gemini-api/docs/tokens.
 	in, out := int(s.input.Seconds()*25)+len(s.history)*8, int(spoken.Seconds()*25)
 	response := "response"
 	if s.endpoint.Vertex {
@@ -278,7 +285,7 @@ func (s *session) sendTurnComplete(spoken time.Duration) error {
 		"promptTokenCount": in, response + "TokenCount": out, "totalTokenCount": in + out,
 		"promptTokensDetails": []live.Object{{"modality": "AUDIO", "tokenCount": in}},
 	}
-	if out > 0 { // otherwise Google omits them
+	if out > 0 { // Google omits the details if they are empty
 		usage[response+"TokensDetails"] = []live.Object{{"modality": "AUDIO", "tokenCount": out}}
 	}
 	err := s.conn.send(live.Object{"serverContent": fields, "usageMetadata": usage})
@@ -292,9 +299,9 @@ func (s *session) sendTurnComplete(spoken time.Duration) error {
 	return err
 }
 
-// interrupt ends the current turn because of the user. Queued turns are still spoken later.
+// interrupt ends the current turn because the user speaks or types. Queued turns are still sent later.
 func (s *session) interrupt() error {
-	// Calls that the model waits for are cancelled. Others continue during speech.
+	// Blocking calls are cancelled. Non-blocking calls continue during the user's speech.
 	if err := s.cancelCalls(func(c *call) bool { return c.blocking }); err != nil {
 		return err
 	}
@@ -304,7 +311,7 @@ func (s *session) interrupt() error {
 	}
 	heardDuration := min(time.Since(t.start), t.audio)
 	if t.text != "" && !t.isGenerated {
-		s.remember("model", t.text) // the turn counts as history, even if it was interrupted
+		s.remember("model", t.text) // an interrupted turn is part of the history
 	}
 	s.turn = nil
 	s.timer.Stop()

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// maxCalls bounds the pending calls, because a client may answer none.
+// maxCalls limits the pending calls, because a client may respond to none.
 const maxCalls = 256
 
-// typedCall is a function call as typed by a user: {"name":…,"args":{…}}.
+// typedCall is a function call that a user has typed: {"name":…,"args":{…}}.
 type typedCall struct {
 	Name string          `json:"name"`
 	Args json.RawMessage `json:"args"`
 }
 
-// parseCalls parses the arguments of /tool, "NAME {json}", or /tools, a JSON array of calls. The keys of declared are the declared
-// functions.
+// parseCalls parses the arguments of /tool ("NAME {json}") or /tools (a JSON array of calls). The keys of declared are the names
+// of the declared functions.
 func parseCalls(command, text string, declared map[string]bool) ([]typedCall, error) {
 	var calls []typedCall
 	if command == "/tool" {
@@ -36,7 +36,7 @@ func parseCalls(command, text string, declared map[string]bool) ([]typedCall, er
 	return calls, nil
 }
 
-// check validates a call. Missing arguments become empty ones.
+// check validates a call. Missing arguments become {}.
 func (c *typedCall) check(declared map[string]bool) error {
 	if _, known := declared[c.Name]; !known {
 		return fmt.Errorf("no tool is named %s, but these: %s", c.Name, strings.Join(slices.Sorted(maps.Keys(declared)), ", "))
@@ -50,10 +50,10 @@ func (c *typedCall) check(declared map[string]bool) error {
 	return nil
 }
 
-// maxPlain bounds a spoken result, in bytes.
+// maxPlain limits a spoken result, in bytes.
 const maxPlain = 64 << 10
 
-// plain returns the words with which the echo speaks a JSON value: its strings and numbers, cut at maxPlain.
+// plain returns the words with which the echo speaks a JSON value: its strings and numbers, at most maxPlain bytes.
 func plain(v any) string {
 	var b strings.Builder
 	writePlain(&b, v)
@@ -84,7 +84,7 @@ func writePlain(b *strings.Builder, v any) {
 	}
 }
 
-// makeTypedCalls makes the function calls that the user has typed.
+// makeTypedCalls sends the function calls that the user has typed.
 func (s *session) makeTypedCalls(command, text string) error {
 	typed, err := parseCalls(command, text, s.setup.Functions)
 	if len(s.calls)+len(typed) > maxCalls {

@@ -11,31 +11,35 @@ import (
 const (
 	frameTime = 20 * time.Millisecond
 
-	// speechOnset is the amount of speech that starts a turn by default. It is short enough for "yes", and too long for a click.
+	// speechOnset is the amount of speech that starts a turn, by default. "yes" is longer than this, and a click is
+	// shorter.
 	speechOnset = 60 * time.Millisecond
 
-	// longSilence is the silence in ms after which models of version 3.8 end a turn. Recordings have 500 to 1,400.
+	// longSilence is the silence after which models of version 3.8 end a turn, in ms. Recordings have 500 to 1,400 ms.
 	longSilence = 800
 
-	// preRoll is the length of the audio before the detected start that belongs to the speech. Words begin softly.
+	// preRoll is the length of the audio before the detected start that belongs to the speech, because words begin
+	// softly.
 	preRoll = 300 * time.Millisecond
 
-	// longestSpeech limits the length of a turn, against background noise, and so the length of the echo.
+	// longestSpeech limits the length of a user turn, in case background noise is detected as speech. The echo has the
+	// same length.
 	longestSpeech = 60 * time.Second
 )
 
-// speechDetector detects speech by its energy over the noise floor, per 20 ms. Its clock is the audio, like Google's.
+// speechDetector detects speech: in each 20 ms, it compares the energy with the noise floor. Like Google's, it measures
+// time by the amount of audio, not by a clock.
 type speechDetector struct {
 	rate     int
 	detector vad.Detector
-	rest     []int16 // less than a frame
+	rest     []int16 // audio that does not fill a frame yet
 	buffer   []int16 // the current speech, or in silence the last preRoll of audio
 	speaking bool
 	offset   time.Duration // position in the session's audio
 }
 
-// newSpeechDetector returns a detector with the client's settings, for audio at rate Hz that starts at offset of the session's
-// audio.
+// newSpeechDetector returns a detector with the client's settings, for audio at rate Hz. offset is the position of its first
+// sample in the session's audio.
 func newSpeechDetector(o live.ActivityDetection, rate int, offset time.Duration) *speechDetector {
 	v := &speechDetector{rate: rate, offset: offset, detector: vad.Detector{Onset: speechOnset, Hangover: 500 * time.Millisecond}}
 	if o.StartOfSpeechSensitivity == "START_SENSITIVITY_LOW" {
@@ -58,8 +62,8 @@ func newSpeechDetector(o live.ActivityDetection, rate int, offset time.Duration)
 // samples returns the number of samples in d.
 func (s *speechDetector) samples(d time.Duration) int { return media.Samples(d, s.rate) }
 
-// process analyses audio, and calls onStart and onEnd at the start and end of speech. onEnd gets the speech without the
-// silence after it, and may keep it.
+// process analyses audio, and calls onStart at the start and onEnd at the end of speech. speech does not include the
+// silence after it, and onEnd may retain it.
 func (s *speechDetector) process(pcm []int16, onStart func(), onEnd func(speech []int16)) {
 	s.rest = append(s.rest, pcm...)
 	n := s.samples(frameTime)
@@ -82,12 +86,12 @@ func (s *speechDetector) process(pcm []int16, onStart func(), onEnd func(speech 
 	}
 }
 
-// end ends the current speech, if any, because the client has announced that its audio pauses.
+// end ends the current speech, if any. It is called when the client has announced that its audio pauses.
 func (s *speechDetector) end(onEnd func(speech []int16)) {
 	if !s.speaking {
 		return
 	}
-	tail := min(s.samples(s.detector.SilenceDuration()), len(s.buffer)) - s.samples(100*time.Millisecond) // the decay of the last word stays
+	tail := min(s.samples(s.detector.SilenceDuration()), len(s.buffer)) - s.samples(100*time.Millisecond) // keeps the decay of the last word
 	speech := s.buffer[:len(s.buffer)-max(tail, 0)]
 	s.buffer, s.speaking = nil, false
 	s.detector.EndSpeech()

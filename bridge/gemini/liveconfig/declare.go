@@ -12,8 +12,8 @@ import (
 	"voxgate/tools"
 )
 
-// readTools rewrites a client's tools to the form of the Live API, and adds the gateway's tools. Values of the wrong
-// type stay: fit reports them later.
+// readTools rewrites a client's tools to the form of the Live API, and adds the gateway's tools. It leaves values of
+// the wrong type unchanged, because fit reports them later.
 func (p *parser) readTools(fields map[string]any) error {
 	list, ok := oneOrMore(fields["tools"])
 	if !ok && fields["tools"] != nil {
@@ -68,8 +68,8 @@ func oneOrMore(value any) ([]any, bool) {
 	return list, ok
 }
 
-// declareGatewayTools declares the tools of every conversation. A web page cannot replace them by functions of the same
-// name.
+// declareGatewayTools declares the gateway's own tools. They come first, so that a client cannot replace them by
+// functions of the same name.
 func (p *parser) declareGatewayTools() []any {
 	var functions []any
 	for _, t := range p.scope.Tools {
@@ -104,7 +104,7 @@ func (p *parser) declareCanvasTools() any {
 	return map[string]any{"functionDeclarations": functions}
 }
 
-// declareOwn declares a function of the gateway, or returns nil if it cannot be declared to the model.
+// declareOwn declares one of the gateway's own tools. It returns nil if the tool cannot be declared to the model.
 func (p *parser) declareOwn(t tools.Declaration, where Where) map[string]any {
 	at := fmt.Sprintf("The gateway's tool %q", t.Name)
 	f := map[string]any{
@@ -131,23 +131,24 @@ const (
 	// maxFunctions is Google's limit for the functions of a session (genai v1.77, types.go, Tool).
 	maxFunctions = 512
 
-	// maxReason bounds the reason for a lost function, in bytes.
+	// maxReason limits the text of Loss.Reason, in bytes.
 	maxReason = 500
 
-	// maxParts limits the nodes in the schemas of a client's config. A hundred functions of MCP servers have 1,500 nodes.
+	// maxParts limits the nodes in all function schemas of a client's config. A hundred functions of MCP servers have
+	// 1,500 nodes.
 	maxParts = 5_000
 )
 
 // gatewaySchemas caches the schemas of the gateway's own functions, which every conversation declares.
 var gatewaySchemas schemas
 
-// schemas is a cache of schemas by their text.
+// schemas caches parsed schemas. The key is the text of the schema.
 type schemas struct {
 	mu     sync.Mutex
 	parsed map[string]*tools.Schema
 }
 
-// maxKept is the number of schemas at which the cache is emptied, because an MCP server may change its list again and again.
+// maxKept is the number of schemas at which the cache is emptied. An MCP server may change its schemas again and again.
 const maxKept = 2_000
 
 func (ss *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
@@ -171,10 +172,11 @@ func (ss *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
 	return s, nil
 }
 
-// anyArgs returns the schema of a function without a schema.
+// anyArgs returns the schema for the arguments of a function that declares no schema.
 var anyArgs = sync.OnceValues(func() (*tools.Schema, error) { return tools.ParseSchema(nil, nil) })
 
-// declareFunction rewrites one declaration and adds it to Functions. It returns nil if the function is unavailable here.
+// declareFunction rewrites the declaration f of a function, and adds the function to Functions. It returns nil if the
+// function is not available in this session.
 func (p *parser) declareFunction(f map[string]any, at string, where Where) (map[string]any, error) {
 	if len(p.Functions) >= maxFunctions {
 		return nil, &FieldError{Field: at, Problem: fmt.Sprintf("is one too many: there can be %d functions", maxFunctions)}
@@ -236,14 +238,14 @@ func (p *parser) declareFunction(f map[string]any, at string, where Where) (map[
 	return f, nil
 }
 
-// leaveOut records that a function is not declared to the model.
+// leaveOut records, as a warning and a loss, that a function is not declared to the model.
 func (p *parser) leaveOut(where Where, name, at, format string, args ...any) {
 	reason := fmt.Sprintf(format, args...)
 	p.warnf("%s was left out: %s.", at, reason)
 	p.addLoss(where, Loss{name, reason, true})
 }
 
-// addLoss records a loss in a client's function.
+// addLoss records a loss, unless the function is the gateway's.
 func (p *parser) addLoss(where Where, l Loss) {
 	if where != InGateway && len(p.Losses) < maxWarnings {
 		l.Reason = tools.Truncate(l.Reason, maxReason)
@@ -251,7 +253,8 @@ func (p *parser) addLoss(where Where, l Loss) {
 	}
 }
 
-// readRules reads the fields of a declaration outside its schema: behavior, scheduling, title, timeout and repeats.
+// readRules reads the fields of a declaration that are not part of its schema: behavior, scheduling, title, timeout and
+// repeats.
 func (p *parser) readRules(f map[string]any, at string, function *Function) error {
 	word := func(name, other string, words ...string) (string, error) {
 		given := f[name]
@@ -302,8 +305,8 @@ func (p *parser) readRules(f map[string]any, at string, function *Function) erro
 	return nil
 }
 
-// fitRules adapts a declaration to the model. If a model supports only one value, the field is omitted: some models close the
-// session for it.
+// fitRules adapts behavior and scheduling of a declaration to the model. If the model supports only one behavior, the field
+// is omitted, because some models close the session for it.
 func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 	only := map[callMode]tools.Behavior{callsSync: tools.Blocking, callsAsync: tools.NonBlocking}[p.row.calls]
 	requested := function.Behavior
@@ -330,12 +333,12 @@ func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 	}
 }
 
-// readParameters replaces the schema called name in a declaration by the form of the Live API. It returns the original
-// for validation, and the places where the model writes JSON as text.
+// readParameters replaces the schema f[name] of a declaration by its form for the Live API. It returns the original
+// schema for validation, and the places where the model has to write JSON as text.
 func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schema, *textPlaces, error) {
 	value := f[name]
 	if value == nil {
-		value = f[name+"JsonSchema"] // the variant, which the Live API ignores
+		value = f[name+"JsonSchema"] // the variant of the field that the Live API ignores
 	}
 	delete(f, name)
 	delete(f, name+"JsonSchema")
@@ -343,7 +346,7 @@ func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schem
 		schema, err := anyArgs()
 		return schema, nil, err
 	}
-	if name == "response" { // a response may be of any type: an object that contains it is checked instead
+	if name == "response" { // a response may be of any type, but declareSchema needs an object: it is put into one
 		value = map[string]any{"type": "object", "properties": map[string]any{"response": value}}
 	}
 	var schema *tools.Schema
@@ -369,7 +372,7 @@ func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schem
 		if response, ok := get(object, "properties.response").(map[string]any); ok && places == nil {
 			f[name] = fittedObject(response)
 		}
-	case emptyObject(object["properties"]): // omit the schema of such a function: an object without properties is refused
+	case emptyObject(object["properties"]): // no schema is sent, because Google refuses an object without properties
 		if schema.Check(nil) != nil {
 			return nil, nil, errors.New("it wants arguments and does not name them")
 		}
@@ -379,20 +382,20 @@ func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schem
 	return schema, places, nil
 }
 
-// declareSchema translates the schema of arguments, and checks it against Google's rules. A property that violates a
-// rule becomes a string, described by its original schema.
+// declareSchema translates the schema of a function's arguments, and checks the result against Google's rules. A
+// property that violates a rule becomes a string, with its original schema in the description.
 func (p *parser) declareSchema(tree map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
 	translated := p.translateObjectSchema(mergeAlternatives(tree), at)
 	if object, places, err = p.fitSchema(translated, at); err == nil {
 		return object, places, nil
 	}
-	scratch := &parser{} // its warnings are dropped, because p has them already
+	scratch := &parser{} // discards warnings, because p has them already
 	translated = scratch.translateObjectSchema(mergeAlternatives(tree), at)
 	properties, _ := translated["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		one := map[string]any{"type": "OBJECT", "properties": map[string]any{name: properties[name]}}
 		if _, _, bad := scratch.fitSchema(one, at); bad == nil {
-			again := scratch.translateObjectSchema(mergeAlternatives(tree), at) // translated again, with the marks that takePlaces reads
+			again := scratch.translateObjectSchema(mergeAlternatives(tree), at) // translated again: fitSchema has removed its textMarks
 			properties[name] = get(again, "properties").(map[string]any)[name]
 			continue
 		}
@@ -405,7 +408,8 @@ func (p *parser) declareSchema(tree map[string]any, at string) (object map[strin
 	return p.fitSchema(translated, at)
 }
 
-// fitSchema converts a translated schema to the form that is sent to Google.
+// fitSchema converts a translated schema to the form that is sent to Google, and checks it. It also returns the places
+// with textMark.
 func (p *parser) fitSchema(translated map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
 	places = takePlaces(translated)
 	whole, err := p.fit(translated, "Schema", at)
@@ -414,13 +418,13 @@ func (p *parser) fitSchema(translated map[string]any, at string) (object map[str
 	}
 	object = whole.(map[string]any)
 	if emptyObject(object["properties"]) {
-		return object, nil, nil // the schema is not sent
+		return object, nil, nil // without properties, the schema is not sent
 	}
 	return object, places, checkSchema(object, at)
 }
 
-// splitTools removes unsupported tools and gives functions their own tool. Search and functions in one tool end the
-// session with 1011.
+// splitTools removes unsupported tools, and moves all functions into one tool of their own. Google ends a session with
+// 1011 if search and functions are in the same tool.
 func (p *parser) splitTools(setup map[string]any) {
 	list, given := setup["tools"].([]any)
 	if !given {
@@ -448,11 +452,11 @@ func (p *parser) splitTools(setup map[string]any) {
 	}
 }
 
-// searchTool is the only tool besides functions that current Live models support
+// searchTool is the name of the only tool besides functions that current Live models support
 // (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
 const searchTool = "googleSearch"
 
-// filterTool removes the fields that the model does not support from a fitted tool, and reports whether anything is left.
+// filterTool removes the fields of a tool that the model does not support, and reports whether a field is left.
 func (p *parser) filterTool(tool map[string]any, at string) bool {
 	has := []string{"functionDeclarations", searchTool}
 	if p.row.calls == callsNothing {

@@ -16,13 +16,14 @@ import (
 )
 
 // fieldsText lists all fields of a setup in Google's Go SDK: one type per line, with its fields and their kinds.
-// Capitalized kinds are types or enumerations, [] are lists, maps have arbitrary names. The SDK would make up a tenth
-// of the program.
+// Capitalized kinds are types or enumerations, [] are lists, and map[ ] are maps with arbitrary names. The list
+// replaces the SDK, which would be a tenth of the program's size.
 //
 //go:embed fields.txt
 var fieldsText string
 
-// newerFields are in Google's SDKs for Python (3.4.0) and JavaScript (3.1.0), but not in the one for Go (1.77.0).
+// newerFields lists fields in Google's SDKs for Python (3.4.0) and JavaScript (3.1.0) that are not in the SDK for Go
+// (1.77.0).
 const newerFields = `
 AudioTranscriptionConfig sourceText:string
 ProactivityConfig proactiveVideo:bool
@@ -46,10 +47,12 @@ var types = func() map[string]map[string]string {
 	return types
 }()
 
-// fit returns the part of a JSON tree that a kind has fields for, in camelCase. It drops nulls silently and unknown
-// fields with a warning. A value of the wrong type is a *FieldError. path names the tree in messages.
+// fit returns the part of a JSON value that is known for a kind (see fieldsText), with names in camelCase. It drops
+// nulls silently, and unknown fields with a warning. A value of the wrong type is a *FieldError. path names the value
+// in messages.
 //
-// The tree itself is sent. A Go value of the SDK would lose the zeros of some fields, and round durations.
+// The JSON value itself is sent. If it were converted to a Go value of the SDK, some zeros would be lost, and durations
+// rounded.
 func (w *warnings) fit(value any, kind, path string) (any, error) {
 	wrong := func(want string) error { return &FieldError{Field: path, Problem: "must be " + want} }
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {
@@ -62,7 +65,7 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 		switch v := value.(type) {
 		case string:
 			return enum(v, words, wrong)
-		case json.Number: // allowed in proto3 JSON
+		case json.Number: // proto3 JSON accepts the number of an enumeration's value
 			if slices.Contains(numberedEnums, kind) {
 				return enum(wordOfNumber(v, words), words, wrong)
 			}
@@ -112,8 +115,8 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 	return w.fitFields(fields, kind, path)
 }
 
-// fitWhole returns an integer as proto3 JSON encodes it: a number for 32 bits, a string for 64 bits. It accepts both
-// forms.
+// fitWhole returns an integer as proto3 JSON encodes it: a number for int32, a string for int64. The input may be a
+// number or a string.
 func fitWhole(value any, kind string, wrong func(string) error) (any, error) {
 	bits, _ := strconv.Atoi(strings.TrimPrefix(kind, "int"))
 	number, ok := tools.WholeNumber(value)
@@ -128,11 +131,11 @@ func fitWhole(value any, kind string, wrong func(string) error) (any, error) {
 	}
 }
 
-// fittedObject is an object that fits already, because the parser has translated it. fit returns it unchanged.
+// fittedObject is an object that the parser has already translated. fit returns it unchanged.
 type fittedObject map[string]any
 
-// enums are the values of the SDK's enumerations: Google closes the session for any other. Modality and Behavior are handled
-// elsewhere.
+// enums maps the SDK's enumerations to their values. Google closes the session for any other value. Modality and Behavior
+// are handled in fitModalities and readRules.
 var enums = map[string][]string{
 	"ActivityHandling":             {"START_OF_ACTIVITY_INTERRUPTS", "NO_INTERRUPTION"},
 	"AudioTranscriptionConfigMode": {"VERBATIM", "SMART"},
@@ -150,14 +153,15 @@ var enums = map[string][]string{
 	},
 }
 
-// numberedEnums are the enumerations whose values in enums are in the order of their numbers, from 1.
+// numberedEnums lists the enumerations whose values in enums are in the order of their numbers in the protocol, which
+// begin with 1.
 var numberedEnums = []string{
 	"ActivityHandling", "EndSensitivity", "HarmBlockMethod", "HarmBlockThreshold", "MediaResolution",
 	"StartSensitivity", "TurnCoverage", "Type",
 }
 
-// wordOfNumber returns the value that a number stands for in an enumeration. For 0 (unspecified) it returns "". For an
-// unknown number it returns "?", which enum rejects.
+// wordOfNumber returns the value of an enumeration with a number in the protocol. For 0 (unspecified) it returns "".
+// For an unknown number it returns "?", which enum rejects.
 func wordOfNumber(number json.Number, words []string) string {
 	switch n, err := strconv.Atoi(string(number)); {
 	case err != nil, n < 0, n > len(words):
@@ -181,8 +185,8 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 	return nil, wrong(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
 }
 
-// openTypes may have fields newer than this gateway, so their unknown fields are forwarded. In other types an unknown
-// name more likely belongs to another API.
+// openTypes lists types that may have fields newer than this gateway, so their unknown fields are forwarded. In other
+// types, an unknown field more likely belongs to another API, and is dropped.
 var openTypes = []string{
 	"AudioTranscriptionConfig", "AutomaticActivityDetection", "AvatarConfig", "ContextWindowCompressionConfig", "GenerationConfig",
 	"ProactivityConfig", "RealtimeInputConfig", "SlidingWindow", "SpeechConfig", "ThinkingConfig", "TranslationConfig", "VoiceConfig",
@@ -191,14 +195,14 @@ var openTypes = []string{
 // fieldName matches names of Google's fields.
 var fieldName = regexp.MustCompile(`^[a-z][A-Za-z0-9]{0,63}$`)
 
-// newerFieldWarning and unknownFieldWarning are the endings of the warnings about unknown fields.
+// newerFieldWarning and unknownFieldWarning are the endings of the warnings about forwarded and dropped unknown fields.
 const (
 	newerFieldWarning   = " is newer than this gateway: it goes up as it is."
 	unknownFieldWarning = " was dropped: the Live API does not have it."
 )
 
-// WithoutNewer returns the config without fields that are newer than this gateway. Some servers close the session for
-// them. dropped has the warnings about these fields, or is nil.
+// WithoutNewer returns a copy of the config without fields that are newer than this gateway, because some servers close
+// the session for them. dropped has the warnings about these fields. It is nil if there are none.
 func (c Config) WithoutNewer() (pruned Config, dropped []string) {
 	tree, _ := tools.Decode(c.Effective()) // cannot fail: Effective returns valid JSON
 	pruned = c
@@ -217,7 +221,7 @@ func (c Config) WithoutNewer() (pruned Config, dropped []string) {
 	return pruned, dropped
 }
 
-// prune removes unknown fields from a value of a type and from the values in it. It reports whether there were any.
+// prune removes unknown fields from a JSON value of a kind, at all levels. It reports whether there were any.
 func prune(value any, kind string) (pruned bool) {
 	fields, ok := value.(map[string]any)
 	if !ok || types[kind] == nil {
@@ -284,7 +288,7 @@ func (w *warnings) fitMap(value any, kind, path string) (any, error) {
 
 func (w *warnings) fitList(value any, kind, path string) (any, error) {
 	list, ok := value.([]any)
-	if one, is := value.(map[string]any); is && types[kind] != nil { // a single object for a list, as proto3's readers accept it
+	if one, is := value.(map[string]any); is && types[kind] != nil { // a single object in place of a list, as proto3 JSON parsers accept it
 		list, ok = []any{one}, true
 	}
 	if text, is := value.(string); is && types[kind] == nil {

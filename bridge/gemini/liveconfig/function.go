@@ -13,11 +13,12 @@ type Function struct {
 	// Where is the place where the function runs.
 	Where Where
 
-	// Blocking is set if the model waits for the response to a call. Such a model closes the session if it receives
+	// Blocking is set if the model waits for the response to a call. Some models close the session if they receive
 	// audio before the response.
 	Blocking bool
 
-	// Schedules is set if the model supports scheduling in the response, and Continues if it supports interim responses.
+	// Schedules is set if the model accepts scheduling in the response to a call. Continues is set if it accepts
+	// interim responses.
 	Schedules, Continues bool
 
 	// WireName is the name declared to the model. It is Name, unless Google rejects that name.
@@ -27,12 +28,12 @@ type Function struct {
 	places *textPlaces
 }
 
-// Arguments returns a call's arguments as the function declares them. It decodes JSON that the model had to write as
-// text.
+// Arguments returns a call's arguments as the function declares them. Where the model had to write JSON as text, the
+// text is decoded.
 func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.places.decodeTexts(args) }
 
-// Check validates a call's arguments against the original declaration. The model may have received a looser one, because Google's
-// schemas support less.
+// Check validates a call's arguments against the original declaration. The schema that was declared to the model may be looser,
+// because Google's schemas support less.
 func (f Function) Check(args json.RawMessage) error {
 	if f.ValidatesItself {
 		return nil
@@ -47,7 +48,7 @@ type Where string
 const (
 	InClient  Where = "client"
 	InGateway Where = "gateway"
-	OnCanvas  Where = "canvas" // in the client, after validation by the gateway
+	OnCanvas  Where = "canvas" // in the client's canvas, after validation by the gateway
 )
 
 // FunctionList is a list of declared functions.

@@ -8,17 +8,19 @@ import (
 	"strings"
 )
 
-// unsupportedByLive are fields of generationConfig that the Live API does not support: https://ai.google.dev/api/live.
+// unsupportedByLive lists fields of generationConfig that the Live API does not support:
+// https://ai.google.dev/api/live.
 var unsupportedByLive = []string{
 	"audioTimestamp", "audioTranscriptionConfig", "enableEnhancedCivicAnswers", "logprobs", "modelSelectionConfig",
 	"responseFormat", "responseJsonSchema", "responseLogprobs", "responseMimeType", "responseSchema", "routingConfig",
 	"stopSequences",
 }
 
-// prefixPadding names the setting for how much audio before an activityStart belongs to the speech, if the client marks speech.
+// prefixPadding is the dotted name of a setting: how much audio before an activityStart belongs to the speech, if the
+// client marks speech.
 const prefixPadding = "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs"
 
-// ranges are the limits of the numbers in a setup, by dotted name. Google closes the session outside of them. The
+// ranges lists the limits of numbers in a setup, by dotted name. Google closes the session for other numbers. The
 // limits of pauses are the gateway's own, to limit memory.
 var ranges = []struct {
 	name     string
@@ -49,7 +51,7 @@ func (p *parser) checkRanges(setup map[string]any) error {
 		if r.name == prefixPadding && p.scope.MaxPreRoll > 0 {
 			r.max = float64(p.scope.MaxPreRoll.Milliseconds())
 		}
-		f, err := strconv.ParseFloat(fmt.Sprint(value), 64) // fit leaves a json.Number, or a string for 64 bits
+		f, err := strconv.ParseFloat(fmt.Sprint(value), 64) // value is a json.Number, or a string for 64 bits: see fit
 		switch {
 		case err != nil || f < r.min || f > r.max:
 			return &FieldError{Field: p.path + "." + r.name, Problem: fmt.Sprintf("must be from %g to %g", r.min, r.max)}
@@ -60,11 +62,11 @@ func (p *parser) checkRanges(setup map[string]any) error {
 	return nil
 }
 
-// efforts lists Google's thinking levels with the equivalent budgets:
+// efforts maps Google's thinking levels to the equivalent thinking budgets:
 // https://ai.google.dev/gemini-api/docs/openai#thinking.
 var efforts = []struct {
 	level  string
-	budget int64 // maximum, in tokens
+	budget int64 // the largest budget of the level, in tokens
 }{
 	{"MINIMAL", 0}, // no thinking
 	{"LOW", 1024},
@@ -76,10 +78,10 @@ const (
 	// maxBudget is the largest thinkingBudget of the 2.5 flash models:
 	// https://ai.google.dev/gemini-api/docs/thinking#set-budget.
 	maxBudget = 24576
-	// dynamicBudget lets the model choose.
+	// dynamicBudget is the thinkingBudget that lets the model choose.
 	dynamicBudget = -1
 
-	// defaultLevel is sent to models that require a level if the client names none. It is low, because callers wait for the
+	// defaultLevel is sent to models that require a level if the client sets none. It is low, because callers wait for the
 	// answer.
 	defaultLevel = "LOW"
 )
@@ -91,7 +93,7 @@ func (p *parser) fitThinking(generation map[string]any) {
 	level, _ := config["thinkingLevel"].(string)
 	var budget *int64
 	if number, ok := config["thinkingBudget"].(json.Number); ok {
-		n, _ := number.Int64() // in range
+		n, _ := number.Int64() // checkRanges has validated the number
 		budget = &n
 	}
 	switch p.row.thinking {
@@ -156,7 +158,7 @@ func (p *parser) fitThinking(generation map[string]any) {
 	}
 }
 
-// fitModalities decides the modality of the answers.
+// fitModalities sets the modality of the model's answers, from what the client asks for and what the model supports.
 func (p *parser) fitModalities(setup, generation, asked map[string]any) error {
 	path := p.path + ".generationConfig.responseModalities"
 	var text, audio, video bool
@@ -195,12 +197,12 @@ func (p *parser) fitModalities(setup, generation, asked map[string]any) error {
 		p.TextToo = text
 	case text && !audio && p.row.output&textOutput != 0:
 		modality = "TEXT"
-	default: // a session has one modality
+	default: // the model speaks, because a session has only one modality
 		p.TextOnly, p.TextToo = text && !audio, text && audio
 	}
 	generation["responseModalities"] = []any{modality}
 	if modality == "TEXT" {
-		delete(setup, "outputAudioTranscription") // nothing to transcribe
+		delete(setup, "outputAudioTranscription") // without a voice, there is nothing to transcribe
 	}
 	if (p.TextOnly || p.TextToo) && setup["outputAudioTranscription"] == nil {
 		setup["outputAudioTranscription"] = map[string]any{}

@@ -12,7 +12,8 @@ import (
 
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
-// chooseModel reads the name of the model, and selects its row of the table. An unsuitable name is a *FieldError.
+// chooseModel reads the name of the model, and selects its row in the table models. An unsuitable name is a
+// *FieldError.
 func (p *parser) chooseModel(fields map[string]any) error {
 	requested := api.DefaultModel
 	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
@@ -30,8 +31,8 @@ func (p *parser) chooseModel(fields map[string]any) error {
 			delete(fields, "model")
 			return nil
 		}
-		// A full name belongs to a tuned model. The gateway's credentials may open other projects, which the client
-		// must not choose.
+		// A full name (with a slash) belongs to a tuned model. The gateway's credentials may give access to other
+		// projects, which the client must not choose.
 		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
 			return wrong("is not a model of the gateway's project")
 		}
@@ -58,10 +59,10 @@ func (p *parser) chooseModel(fields map[string]any) error {
 	return nil
 }
 
-// publisherPrefix matches the prefix of Google's models in full names on Vertex AI.
+// publisherPrefix matches the part before a model's short name in full names of Google's models on Vertex AI.
 var publisherPrefix = regexp.MustCompile(`^(projects/[^/]+/locations/[^/]+/)?publishers/google/models/`)
 
-// shortName removes the backends' prefixes from the name of a model.
+// shortName removes the prefixes of both backends from the name of a model.
 func shortName(name string) string {
 	name = publisherPrefix.ReplaceAllString(name, "")
 	for strings.HasPrefix(name, "models/") {
@@ -78,8 +79,8 @@ func fullName(model string) string {
 	return "models/" + model
 }
 
-// rowOf returns the row of a model on a backend, and its name there, or "" if the backend lacks it. A retired model
-// gets another name.
+// rowOf returns the row of a model on a backend, and the model's name there. The name is "" if the backend does not
+// have the model. For a retired model, the row and the name are those of api.DefaultModel.
 func rowOf(model string, on backend) (row, string) {
 	var other *row
 	for i := range models {
@@ -91,7 +92,7 @@ func rowOf(model string, on backend) (row, string) {
 				other = r
 			}
 		case other != nil && len(other.prefix) > len(r.prefix):
-			// The name belongs to a model of the other backend, and this row only matches its beginning.
+			// A longer prefix matched in a row of the other backend, so the model belongs to that backend.
 			if other.twin == "" {
 				return *other, ""
 			}
@@ -105,14 +106,15 @@ func rowOf(model string, on backend) (row, string) {
 	return row{}, "" // unreachable: the last row matches all
 }
 
-// IsLive reports whether a model belongs to the Live API, judging by its name. It knows retired models, too.
+// IsLive reports whether a model belongs to the Live API, judging by its name. This includes retired models.
 func IsLive(name string) bool {
 	name = shortName(name)
 	isKnown := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })
 	return name == "" || isKnown || strings.Contains(name, "-live") || strings.Contains(name, "native-audio")
 }
 
-// Models returns the names of the speaking models in the table for one backend: the default first, then newest first.
+// Models returns the names of the models in the table that speak, for one backend: the default first, then from the
+// newest to the oldest.
 func Models(vertex bool) []string {
 	on := geminiAPI
 	if vertex {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// maxName bounds the name of a function as a client declares it, in bytes.
+// maxName limits the name of a function in a client's declaration, in bytes.
 const maxName = 1024
 
-// maxWireName and wireName describe the names that every version of the API accepts. Some versions allow 128
-// characters, dots and colons (https://ai.google.dev/api/caching#FunctionDeclaration).
+// maxWireName is the longest function name that every version of the API accepts; wireName matches such a name. Some
+// versions allow 128 characters, dots and colons (https://ai.google.dev/api/caching#FunctionDeclaration).
 const maxWireName = 64
 
 var (
@@ -19,8 +19,8 @@ var (
 	notWireName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 )
 
-// newWireName returns the name under which a function is declared: its own, or a similar, unique one that Google
-// accepts.
+// newWireName returns the name under which a function is declared to the model: its own name or, if Google does not
+// accept it, a similar one. The name is unique in the list.
 func (l FunctionList) newWireName(name string) string {
 	isTaken := func(wire string) bool {
 		return slices.ContainsFunc(l, func(f Function) bool { return f.WireName == wire })
@@ -40,7 +40,7 @@ func (l FunctionList) newWireName(name string) string {
 	return wire
 }
 
-// Find returns the function declared with a name.
+// Find returns the function with this name in its declaration.
 func (l FunctionList) Find(name string) (Function, bool) {
 	return l.findBy(func(f Function) bool { return f.Name == name })
 }
@@ -49,7 +49,7 @@ func (l FunctionList) Find(name string) (Function, bool) {
 // models were trained on.
 var namespaces = []string{"default_api:", "default_api."}
 
-// FindCalled returns the function that the model means by a name.
+// FindCalled returns the function that the model calls by a name. It accepts the name with one of the namespaces.
 func (l FunctionList) FindCalled(name string) (Function, bool) {
 	if f, ok := l.findByWireName(name); ok {
 		return f, true

@@ -9,14 +9,15 @@ import (
 	"voxgate/tools"
 )
 
-// reader reads the gateway's own objects in a config. It keeps the first error, a *FieldError. Invalid values count as
-// absent.
+// reader reads the gateway's own objects in a config, such as `voxgate`. It keeps the first error, a *FieldError.
+// Invalid values are treated as absent.
 type reader struct {
 	*warnings
 	err error
 }
 
-// object starts to read an object. When all known fields were taken, warnUnknown reports the fields that are left.
+// object starts reading an object. The caller takes the known fields, and then calls warnUnknown, which reports the
+// other fields.
 func (r *reader) object(value any, path string) *object {
 	fields, ok := value.(map[string]any)
 	if !ok && r.err == nil {
@@ -28,7 +29,7 @@ func (r *reader) object(value any, path string) *object {
 type object struct {
 	*reader
 	path   string
-	fields map[string]any // in camelCase; taken fields are removed
+	fields map[string]any // fields that were not taken yet, with names in camelCase
 }
 
 // take removes and returns a field.
@@ -45,7 +46,7 @@ func (o *object) fail(name, problem string) {
 	}
 }
 
-// boolean takes a field, and returns nil if it is absent.
+// boolean takes a field that must be true or false. It returns nil if the field is absent.
 func (o *object) boolean(name string) *bool {
 	value := o.take(name)
 	if value == nil {
@@ -59,7 +60,7 @@ func (o *object) boolean(name string) *bool {
 	return &is
 }
 
-// number takes a field with a value from low to high, and returns nil if it is absent.
+// number takes a field with a number from low to high. It returns nil if the field is absent.
 func (o *object) number(name string, low, high float64) *float64 {
 	value := o.take(name)
 	if value == nil {
@@ -74,7 +75,7 @@ func (o *object) number(name string, low, high float64) *float64 {
 	return nil
 }
 
-// duration takes a field such as "30m", and returns 0 if it is absent.
+// duration takes a field with a duration such as "30m". It returns 0 if the field is absent.
 func (o *object) duration(name string) time.Duration {
 	value := o.take(name)
 	if value == nil {

@@ -12,20 +12,20 @@ import (
 	"voxgate/tools"
 )
 
-// Options are the session options in a config's `voxgate` object.
+// Options holds the gateway's session options, from the `voxgate` object of a config.
 type Options struct {
-	// Resumption is true unless enableResumption is false. Without it, a lost client ends the conversation, and no
-	// handle is requested.
+	// Resumption is true unless the client sets enableResumption to false. Without resumption, the gateway requests no
+	// handles, and the conversation ends when the client is lost.
 	Resumption bool
 
 	// MaxDuration limits the conversation; 0 means no limit.
 	MaxDuration time.Duration
 
-	// Manual is set if the model does not detect speech. The client marks it with activityStart and activityEnd, or the
-	// gateway does.
+	// Manual is set if the model does not detect speech. Then the client marks speech with activityStart and
+	// activityEnd, or the gateway does.
 	Manual bool
 
-	// Turns says how the gateway decides about turns. It is zero if the gateway does not.
+	// Turns configures how the gateway detects turns. It is zero if the gateway does not detect them.
 	Turns turns.Settings
 
 	// Ducking lowers the model's volume while the user speaks over it.
@@ -34,7 +34,7 @@ type Options struct {
 	// Record requests a recording of the conversation.
 	Record bool
 
-	// Silence is the reaction to a silent user.
+	// Silence configures what happens if the user says nothing.
 	Silence Silence
 
 	// Waiting configures what the user hears during a slow tool call.
@@ -43,34 +43,38 @@ type Options struct {
 	// Canvas is set if the client can show a canvas.
 	Canvas bool
 
-	// History is earlier conversation, from other sessions, oldest first.
+	// History is a conversation from earlier sessions, oldest turn first.
 	History []HistoryTurn
 
-	// EndPause is the pause that ends a turn (silenceDurationMs), or 0 for the model's default.
+	// EndPause is the pause after which the model ends the user's turn (silenceDurationMs), or 0 for the model's
+	// default.
 	EndPause time.Duration
 
-	// PreRoll is how much audio before the activityStart belongs to a speech. It applies if Manual is set.
+	// PreRoll is the length of the audio before an activityStart that belongs to the speech. It applies only if Manual
+	// is set.
 	PreRoll time.Duration
 }
 
 // Silence makes the model speak when the user has said nothing for a while after an answer.
 type Silence struct {
-	After time.Duration // 0 means disabled
+	After time.Duration // silence after which the model speaks; 0 disables it
 	Say   string        // the instruction for the model to speak
-	Times int           // attempts per silence, before the conversation ends; 0 means no limit
+	Times int           // how often the model speaks in one silence before the conversation ends; 0 means no limit
 }
 
 // Waiting configures what the user hears during a slow tool call. With the zero value the user hears nothing.
 type Waiting struct {
-	Sound bool   // a soft tone from time to time
-	Say   string // the instruction for the model to speak once, if it does not wait for the tool
+	Sound bool   // whether a soft tone is played from time to time
+	Say   string // the instruction for the model to speak once, if the model does not wait for the tool
 }
 
 const (
-	// shortestSilence is longer than people think before they answer; longestSilence is practically unlimited.
+	// shortestSilence and longestSilence limit Silence.After. People think for less than 2 s before they answer, and 10
+	// min are practically unlimited.
 	shortestSilence, longestSilence = 2 * time.Second, 10 * time.Minute
 
-	// defaultPrompts is the default of Silence.Times; maxSay bounds the instruction in bytes.
+	// defaultPrompts is the default of Silence.Times, and maxPrompts its maximum. maxSay limits an instruction, in
+	// bytes.
 	defaultPrompts, maxPrompts, maxSay = 2, 100, 4000
 
 	defaultSay = "The person has said nothing for a while. " +
@@ -80,23 +84,23 @@ const (
 // HistoryTurn is one turn of a history.
 type HistoryTurn struct {
 	Role    string // "user" or "assistant"
-	Content string // not empty
+	Content string // text of the turn; not empty
 }
 
 const (
-	// maxHistory and maxHistoryText bound a history: as much as package bridge keeps of a conversation.
+	// maxHistory and maxHistoryText limit a history. Package bridge keeps the same amount of a conversation.
 	maxHistory     = 100     // turns
 	maxHistoryText = 200_000 // total characters
 
 	// defaultPreRoll covers the time from the start of a word until the user presses a button or a client's detector triggers.
 	defaultPreRoll = 300 * time.Millisecond
 
-	// maxPause bounds silenceDurationMs and prefixPaddingMs: people do not pause longer within a turn.
+	// maxPause limits silenceDurationMs and prefixPaddingMs: people do not pause longer within a turn.
 	maxPause = 10_000 // ms
 )
 
-// readOptions reads the `voxgate` object. Its settings for activity detection go to realtimeInputConfig, unless Google's own field
-// is set.
+// readOptions reads the `voxgate` object. It translates settings for activity detection to realtimeInputConfig, unless the client
+// has set Google's own field.
 func (p *parser) readOptions(fields map[string]any) error {
 	p.Options.Resumption, p.compression = true, true
 	options := fields["voxgate"]
@@ -125,7 +129,7 @@ func (p *parser) readOptions(fields map[string]any) error {
 func isTrue(b *bool) bool  { return b != nil && *b }
 func isFalse(b *bool) bool { return b != nil && !*b }
 
-// history reads an array of {role, content}; "model" is accepted for "assistant".
+// history reads an array of {role, content}. It accepts the role "model" for "assistant".
 func (o *object) history(name string) (said []HistoryTurn) {
 	value := o.take(name)
 	list, ok := value.([]any)
@@ -263,7 +267,8 @@ func (p *parser) readTurns(o *object, fields map[string]any) {
 	}
 }
 
-// overlay sets a field in a nested object of Google's setup, unless the client has set it to another value.
+// overlay sets a field in a nested object of Google's setup. If the client has set the field to another value, overlay
+// warns that the option from has no effect.
 func (p *parser) overlay(fields map[string]any, names []string, name string, value any, from string) {
 	path := p.path
 	for _, n := range names {
@@ -284,12 +289,12 @@ func (p *parser) overlay(fields map[string]any, names []string, name string, val
 	}
 }
 
-// readActivity records in Options which side marks speech.
+// readActivity records in Options whether the model, the client or the gateway detects speech.
 func (p *parser) readActivity(setup map[string]any) {
 	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	silence, t := milliseconds(detection["silenceDurationMs"]), &p.Options.Turns
 	by := turns.ByGateway
-	if p.row.translates && t.By == turns.ByGateway { // a translating model speaks while the person speaks, so it must detect speech itself
+	if p.row.translates && t.By == turns.ByGateway { // a translating model speaks while the user speaks, so it must detect speech itself
 		delete(detection, "disabled")
 	}
 	switch {
@@ -317,10 +322,10 @@ func (p *parser) readActivity(setup map[string]any) {
 	if input["activityHandling"] == "NO_INTERRUPTION" && t.Interrupt == "" {
 		t.Interrupt = turns.InterruptNever
 	}
-	delete(input, "activityHandling") // the gateway marks only speech that shall interrupt
+	delete(input, "activityHandling") // not needed, because the gateway marks only speech that should interrupt
 }
 
-// dropTurns drops settings that have an effect only if the gateway decides about turns.
+// dropTurns clears Options.Turns, and warns about settings that apply only if the gateway detects turns.
 func (p *parser) dropTurns(by turns.By) {
 	if t := p.Options.Turns; t != (turns.Settings{By: t.By}) || t.By == turns.ByGateway {
 		p.warnf("%s.voxgate.turns has no effect: the %s decides about turns.", p.path, by)
@@ -328,7 +333,7 @@ func (p *parser) dropTurns(by turns.By) {
 	p.Options.Turns = turns.Settings{}
 }
 
-// milliseconds returns the duration in a field that was checked already, or 0.
+// milliseconds returns the value of a field in milliseconds that was validated before, or 0.
 func milliseconds(value any) time.Duration {
 	number, _ := value.(json.Number)
 	ms, _ := number.Int64()

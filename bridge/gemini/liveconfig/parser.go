@@ -1,17 +1,17 @@
 package liveconfig
 
-// parser builds a Config.
+// parser builds a Config from a client's config.
 type parser struct {
 	Config
 	warnings // warnings so far
 	path     string
 	scope    Scope
 	backend  backend
-	project  string // on Vertex AI
+	project  string // the gateway's project on Vertex AI; "" on the Gemini API
 
-	compression bool // context compression is allowed
-	schemaParts int  // remaining nodes for the schemas of functions
-	isLossy     bool // part of the current schema cannot be expressed
+	compression bool // the client has not disabled context compression
+	schemaParts int  // number of nodes that the function schemas may still have: see maxParts
+	isLossy     bool // a part of the current function's schema cannot be expressed in Google's schemas
 }
 
 func (p *parser) parseConfig(fields map[string]any) error {
@@ -81,7 +81,8 @@ func (p *parser) normalize(fields map[string]any) {
 	}
 }
 
-// normalizeContent builds a Content from the forms that SDKs accept for one: a text, a part, a list of these.
+// normalizeContent builds a Content object from the forms that SDKs accept in place of one: a text, a part, or a list
+// of texts and parts.
 func normalizeContent(value any) any {
 	part := func(value any) any {
 		if text, ok := value.(string); ok {

@@ -8,15 +8,15 @@ import (
 	"voxgate/tools"
 )
 
-// textPlaces are the places in a function's arguments where the model writes JSON as text. nil means that
-// there are none.
+// textPlaces holds the places in a function's arguments where the model has to write JSON as text. nil means that there
+// are none.
 type textPlaces struct {
 	isText     bool
 	properties map[string]*textPlaces
 	items      *textPlaces
 }
 
-// takePlaces removes the marks from a translated schema, and returns the marked places.
+// takePlaces removes every textMark from a translated schema, and returns the places of the marks.
 func takePlaces(s map[string]any) (found *textPlaces) {
 	if s[textMark] != nil {
 		delete(s, textMark)
@@ -54,7 +54,7 @@ func (p *textPlaces) add(name string, places *textPlaces) {
 	p.properties[name] = p.properties[name].merge(places)
 }
 
-// merge adds the places of an alternative.
+// merge adds the places of an alternative schema for the same value.
 func (p *textPlaces) merge(other *textPlaces) *textPlaces {
 	switch {
 	case p == nil:
@@ -70,14 +70,14 @@ func (p *textPlaces) merge(other *textPlaces) *textPlaces {
 	return p
 }
 
-// decodeTexts returns arguments with the texts at these places decoded as JSON.
+// decodeTexts returns arguments in which the texts at these places are decoded as JSON.
 func (p *textPlaces) decodeTexts(args json.RawMessage) json.RawMessage {
 	if p == nil {
 		return args
 	}
 	tree, err := tools.Decode(args)
 	if err != nil {
-		return args // left as it is, because Check reports the error
+		return args // unchanged, because Function.Check reports the error
 	}
 	return tools.Encode(p.decodeValue(tree))
 }
@@ -105,7 +105,8 @@ func (p *textPlaces) decodeValue(value any) any {
 	return value
 }
 
-// readText returns the object or list in a text, perhaps in a Markdown fence. Any other text is returned as it is.
+// readText returns the object or list that is written as JSON in a text, perhaps in a Markdown code fence. Any other
+// text is returned unchanged.
 func readText(text string) any {
 	body := strings.TrimSpace(text)
 	if fenced, ok := strings.CutPrefix(body, "```"); ok {

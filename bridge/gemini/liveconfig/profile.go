@@ -12,51 +12,55 @@ import (
 	"voxgate/tools"
 )
 
-// Profile describes how a model behaves in an open session. Package bridge acts on it.
+// Profile describes how a model behaves in an open session. Package bridge adapts to it.
 type Profile struct {
-	// Name is the key of the profile in the table of models.
+	// Name identifies the profile in the table of models.
 	Name string
 
-	// ContextUpdate says whether system instruction and tools can change in place.
+	// ContextUpdate is set if system instruction and tools can be changed in an open session.
 	ContextUpdate bool
 
-	// Seeds says whether a fresh session can get an earlier conversation.
+	// Seeds is set if a new session can be given an earlier conversation.
 	Seeds bool
 
-	// Appends says whether turns can be added in mid-session without asking for an answer.
+	// Appends is set if turns can be added in an open session without asking for an answer.
 	Appends bool
 
-	// ForgetfulHandles means that a handle received on a resumed connection may restore the turns of that connection only.
+	// ForgetfulHandles is set if a handle that was received on a resumed connection may restore only the turns of that
+	// connection.
 	ForgetfulHandles bool
 
-	// ForgetfulWithLongInstruction means that a resume loses the conversation if [Config.HasLongInstruction].
+	// ForgetfulWithLongInstruction is set if resuming a session loses the conversation when
+	// [Config.HasLongInstruction].
 	ForgetfulWithLongInstruction bool
 
-	// EndSilence is the silence from which the model detects the end of speech. The gateway sends it when the sound
-	// stops. 0 means that audioStreamEnd is enough.
+	// EndSilence is the silence after which the model detects the end of speech. When the user's audio stops, the
+	// gateway sends this much silence. 0 means that audioStreamEnd is enough.
 	EndSilence time.Duration
 
-	// AnswersAfterTurn means that the result of a non-blocking call must wait for the end of its turn. The server drops
-	// an earlier result.
+	// AnswersAfterTurn is set if the response to a non-blocking call must wait for the end of the model's turn, because
+	// the server drops an earlier response.
 	AnswersAfterTurn bool
 
-	// InterruptedAnswersContinue means that the model continues an answer that an empty client turn has interrupted.
+	// InterruptedAnswersContinue is set if the model continues an answer after an empty client turn has interrupted it.
 	InterruptedAnswersContinue bool
 
-	// NoSpeechMarker means that the model writes "<no speech>" into the transcript of a turn without speech.
+	// NoSpeechMarker is set if the model writes "<no speech>" into the transcript of a user turn without speech.
 	NoSpeechMarker bool
 
-	// Proactive models may hear speech and decide not to answer it.
+	// Proactive is set if the model may decide not to answer speech.
 	Proactive bool
 
-	// Slow models think for many seconds before they answer. They are finished at interactionStatus IDLE, not at turnComplete.
+	// Slow is set if the model thinks for many seconds before it answers. Its answer has ended at interactionStatus
+	// IDLE, not at turnComplete.
 	Slow bool
 
 	// IsTextModel is set for a model that is not a Live model: package textmodel adapts it.
 	IsTextModel bool
 }
 
-// longInstruction is the size in bytes of a long system instruction: 200 tokens of four bytes (cookbook #1197).
+// longInstruction is the size from which a system instruction counts as long, in bytes: 200 tokens of four bytes
+// (cookbook #1197).
 const longInstruction = 800
 
 // HasLongInstruction reports whether the system instruction is longer than longInstruction: see
@@ -65,14 +69,14 @@ func (c Config) HasLongInstruction() bool {
 	return c.setup["systemInstruction"] != nil && len(tools.Encode(c.setup["systemInstruction"])) > longInstruction
 }
 
-// HasVoice reports whether the model answers in voice.
+// HasVoice reports whether the model answers with audio.
 func (c Config) HasVoice() bool {
 	modalities, _ := get(c.setup, "generationConfig.responseModalities").([]any)
 	return !c.Profile.IsTextModel && len(modalities) > 0 && modalities[0] == "AUDIO"
 }
 
-// EndSilence returns the silence to send when the sound stops, or 0 if audioStreamEnd is enough. It exceeds the
-// client's silenceDurationMs by a second.
+// EndSilence returns how much silence to send when the user's audio stops, or 0 if audioStreamEnd is enough. It is at
+// least a second longer than the client's silenceDurationMs.
 func (c Config) EndSilence() time.Duration {
 	if c.Options.Manual || c.Profile.EndSilence == 0 {
 		return 0
@@ -80,15 +84,15 @@ func (c Config) EndSilence() time.Duration {
 	return max(c.Profile.EndSilence, c.Options.EndPause+time.Second)
 }
 
-// Findings holds measured behaviour of a server that replaces what the table assumes about a model. A nil field keeps the
-// assumption.
+// Findings holds measured behaviour of a server. It replaces the assumptions about a model in the table. A nil field
+// keeps the assumption.
 type Findings struct {
 	ForgetfulHandles             *bool // see [Profile]
 	ForgetfulWithLongInstruction *bool // see [Profile]
-	SilenceRequired              *bool // audioStreamEnd does not end a turn: see Profile.EndSilence
+	SilenceRequired              *bool // only silence, not audioStreamEnd, ends a turn: see Profile.EndSilence
 }
 
-// LogValue implements slog.LogValuer: it shows the measured fields.
+// LogValue implements slog.LogValuer. It includes only fields that were measured.
 func (f Findings) LogValue() slog.Value {
 	var attrs []slog.Attr
 	for _, finding := range []struct {
@@ -106,7 +110,7 @@ func (f Findings) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// apply replaces the assumptions in a profile.
+// apply replaces the assumptions in a profile by the findings.
 func (f Findings) apply(p *Profile) {
 	if f.ForgetfulHandles != nil {
 		p.ForgetfulHandles = *f.ForgetfulHandles
@@ -125,8 +129,8 @@ func (f Findings) apply(p *Profile) {
 
 // TypedTurn returns the messages for a typed turn in an open session. parts is a JSON array of Part.
 //
-// Some models accept no clientContent in an open session. These get images as video frames, and then the text as
-// realtime text. They may answer an incomplete turn. Other kinds of parts are dropped.
+// Some models accept no clientContent in an open session. For these, images are sent as video frames, then texts as
+// realtime text, and other parts are dropped. Such a model may answer even if complete is false.
 func (c Config) TypedTurn(parts json.RawMessage, complete bool) []wire.ClientMessage {
 	if c.Profile.Appends || !c.Profile.Seeds {
 		content := &wire.ClientContent{TurnComplete: complete}
@@ -175,8 +179,9 @@ func imageBlob(data map[string]any) *wire.Blob {
 	return &wire.Blob{MIMEType: mime, Data: image}
 }
 
-// InPlace returns the message that changes an open session from c to next, or nil if none is needed. It returns false
-// if the change needs a new connection. Continue with next in any case: settings of the gateway may differ.
+// InPlace returns the message that changes an open session from c to next, or nil if no message is needed. It returns
+// false if the change needs a new connection. In all cases use next from then on, because options of the gateway may
+// have changed.
 func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 	if c.Options.Resumption != next.Options.Resumption {
 		return nil, false

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// kindsOfFields are the JSON types of a Schema's fields (https://ai.google.dev/api/caching#Schema). whole is an int64,
-// which may be a string. texts is a list of text.
+// kindsOfFields maps the fields of a Schema to their JSON types (https://ai.google.dev/api/caching#Schema). whole is an
+// int64, which may be written as a string. texts is a list of strings.
 var kindsOfFields = map[string]string{
 	"type": "text", "format": "text", "title": "text", "description": "text", "pattern": "text", "nullable": "bool",
 	"enum": "texts", "required": "texts", "propertyOrdering": "texts", "minimum": "number", "maximum": "number",
@@ -24,7 +24,7 @@ var (
 		"STRING": {"enum", "date-time"}, "NUMBER": {"float", "double"}, "INTEGER": {"int32", "int64"},
 	}
 
-	// onlyFor are the fields that Google accepts only with certain types.
+	// onlyFor lists the fields that Google accepts only with certain types, which are separated by spaces.
 	onlyFor = map[string]string{
 		"enum": "STRING", "pattern": "STRING", "minLength": "STRING", "maxLength": "STRING", "minimum": "NUMBER INTEGER",
 		"maximum": "NUMBER INTEGER", "items": "ARRAY", "minItems": "ARRAY", "maxItems": "ARRAY", "properties": "OBJECT",
@@ -32,8 +32,8 @@ var (
 	}
 )
 
-// checkSchema checks a schema to be sent against Google's documented and observed rules. It does not rely on the code
-// that has built it.
+// checkSchema checks a schema that is about to be sent against Google's documented and observed rules. It is
+// independent of the code that builds schemas.
 func checkSchema(s map[string]any, at string) error {
 	bad := func(format string, args ...any) error {
 		return &FieldError{Field: at, Problem: "is refused by Google: " + fmt.Sprintf(format, args...)}

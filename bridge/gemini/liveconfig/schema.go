@@ -20,15 +20,15 @@ func emptyObject(v any) bool {
 // are validated against the original schema.
 func (p *parser) translateSchema(in map[string]any, at string) map[string]any {
 	s := p.translateObjectSchema(in, at)
-	// Google rejects an object of unknown properties in any form.
+	// Google rejects an object whose properties are unknown.
 	if s["type"] == "OBJECT" && emptyObject(s["properties"]) {
 		return p.declareAsText(in, s, "A JSON object", at)
 	}
 	return s
 }
 
-// translateObjectSchema is like translateSchema, but keeps an object of unknown properties, such as a function's
-// arguments.
+// translateObjectSchema is like translateSchema, but allows an object without known properties at the top, such as a
+// function's arguments.
 func (p *parser) translateObjectSchema(in map[string]any, at string) map[string]any {
 	s := maps.Clone(in)
 	for _, name := range []string{"additionalProperties", "default", "examples", "deprecated", "readOnly", "writeOnly"} {
@@ -53,7 +53,7 @@ func (p *parser) translateObjectSchema(in map[string]any, at string) map[string]
 	if properties, ok := s["properties"].(map[string]any); ok {
 		out := make(map[string]any, len(properties))
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
-			if property, ok := properties[name].(map[string]any); ok || properties[name] == true { // false: the property is not allowed
+			if property, ok := properties[name].(map[string]any); ok || properties[name] == true { // a property with the schema false is left out
 				out[name] = p.translateSchema(property, at+".properties."+name)
 			}
 		}
@@ -71,7 +71,7 @@ func (p *parser) translateObjectSchema(in map[string]any, at string) map[string]
 	return s
 }
 
-// completeItems completes the items of an array: Google rejects an array without them ("items: missing field.").
+// completeItems sets the items of an array, because Google rejects an array without items ("items: missing field.").
 func (p *parser) completeItems(s map[string]any, at string) {
 	items, ok := s["items"].(map[string]any)
 	if tuple, is := s["prefixItems"].([]any); is && s["type"] == "ARRAY" && !ok {
@@ -89,7 +89,7 @@ func (p *parser) completeItems(s map[string]any, at string) {
 	}
 }
 
-// convertConst converts a constant to an enumeration, and derives a missing type from the values.
+// convertConst converts a const to an enum. If the schema has no type, it is derived from the values of the enum.
 func (p *parser) convertConst(s map[string]any) {
 	if constant, given := s["const"]; given {
 		if delete(s, "const"); s["enum"] == nil {
@@ -128,14 +128,15 @@ func (p *parser) convertConst(s map[string]any) {
 	}
 }
 
-// textMark marks a translated schema whose values are JSON written as text. takePlaces removes it.
+// textMark is the name of a field that marks a translated schema whose values are JSON written as text. takePlaces
+// removes it.
 const textMark = "\x00json"
 
-// maxSchemaText bounds a schema that is repeated in a description, in bytes.
+// maxSchemaText limits a schema, or a list of values, that is repeated in a description, in bytes.
 const maxSchemaText = 600
 
-// declareAsText declares a value that Google's Schema cannot express as a string. in is the original schema, s its
-// translation.
+// declareAsText returns the schema of a string, for a value that Google's Schema cannot express: the model has to write
+// JSON as text. in is the original schema, and s its translation. what describes the value.
 //
 // Google rejects an object without properties: "should be non-empty for OBJECT type" (langchain-google #463).
 func (p *parser) declareAsText(in, s map[string]any, what, at string) map[string]any {
@@ -160,7 +161,7 @@ func (p *parser) declareAsText(in, s map[string]any, what, at string) map[string
 	return out
 }
 
-// ownKeywords are the keywords that Google accepts with certain types only ("only allowed for OBJECT type").
+// ownKeywords maps keywords to the types with which Google accepts them ("only allowed for OBJECT type").
 var ownKeywords = map[string]string{
 	"properties": "OBJECT", "required": "OBJECT", "propertyOrdering": "OBJECT", "minProperties": "OBJECT", "maxProperties": "OBJECT",
 	"items": "ARRAY", "minItems": "ARRAY", "maxItems": "ARRAY",
@@ -168,8 +169,8 @@ var ownKeywords = map[string]string{
 	"minimum": "NUMBER INTEGER", "maximum": "NUMBER INTEGER", "format": "STRING NUMBER INTEGER",
 }
 
-// keepOwnKeywords drops the keywords of other types than that of s. They do not constrain its values. With anyOf, s has
-// no type.
+// keepOwnKeywords drops keywords that do not apply to the type of s, and therefore do not constrain its values. With
+// anyOf, s has no type, and loses all such keywords.
 func keepOwnKeywords(s map[string]any) {
 	kind, _ := s["type"].(string)
 	for name := range s {
@@ -183,7 +184,7 @@ func keepOwnKeywords(s map[string]any) {
 	properties, _ := s["properties"].(map[string]any)
 	if order, ok := s["propertyOrdering"].([]any); ok {
 		order = slices.DeleteFunc(slices.Clone(order), func(v any) bool { name, _ := v.(string); return properties[name] == nil })
-		if s["propertyOrdering"] = order; len(order) != len(properties) { // Google wants all properties in the order, or none
+		if s["propertyOrdering"] = order; len(order) != len(properties) { // Google accepts an order only of all properties
 			delete(s, "propertyOrdering")
 		}
 	}
@@ -194,7 +195,7 @@ var formats = map[any][]string{
 	"STRING": {"enum", "date-time"}, "NUMBER": {"float", "double"}, "INTEGER": {"int32", "int64"},
 }
 
-// translateAlternatives translates anyOf. An alternative without constraints removes all constraints.
+// translateAlternatives translates anyOf. If one alternative has no constraints, anyOf is dropped.
 func (p *parser) translateAlternatives(s map[string]any, at string) {
 	list, ok := s["anyOf"].([]any)
 	if !ok {
@@ -208,7 +209,7 @@ func (p *parser) translateAlternatives(s map[string]any, at string) {
 			s["nullable"] = true
 			continue
 		}
-		if s["type"] != nil && option["type"] == nil { // such as {"required": …} next to properties
+		if s["type"] != nil && option["type"] == nil { // the alternative has no type, such as {"required": …} next to properties
 			return
 		}
 		one := p.translateSchema(option, fmt.Sprintf("%s.anyOf[%d]", at, i))
@@ -244,7 +245,8 @@ func (p *parser) translateAlternatives(s map[string]any, at string) {
 	}
 }
 
-// mergeTexts merges all alternatives that are strings into one, such as a text and an object written as text.
+// mergeTexts merges all alternatives that are strings into one, for example a text and an object that is written as
+// text.
 func mergeTexts(options []map[string]any) (merged []map[string]any) {
 	var text map[string]any
 	for _, o := range options {
@@ -299,8 +301,8 @@ func (p *parser) inferType(in, s map[string]any, at string) map[string]any {
 	return s
 }
 
-// mergeAlternatives merges the alternatives of a function's arguments: a declaration must be one object. A property is
-// required if all of them require it.
+// mergeAlternatives merges the alternatives of a function's arguments into one object, because a declaration must be
+// one object. A property is required only if all alternatives require it.
 func mergeAlternatives(tree map[string]any) map[string]any {
 	for _, name := range []string{"anyOf", "oneOf"} {
 		list, ok := tree[name].([]any)
@@ -367,8 +369,8 @@ func (p *parser) merge(s map[string]any, at string) {
 	}
 }
 
-// fitEnum removes an enum that has values other than strings, and lists its values in the description instead. From an
-// enum of strings it removes empty ones.
+// fitEnum removes an enum with values other than strings, and lists its values in the description instead. From an enum
+// of strings, it removes empty strings.
 func (p *parser) fitEnum(s map[string]any, at string) {
 	list, ok := s["enum"].([]any)
 	if !ok {
@@ -396,7 +398,7 @@ func (p *parser) fitEnum(s map[string]any, at string) {
 	}
 }
 
-// fitRequired removes names without a property from required: Google rejects the schema for them.
+// fitRequired removes names without a property from required, because Google rejects such a schema.
 func (p *parser) fitRequired(s map[string]any, at string) {
 	list, ok := s["required"].([]any)
 	if !ok {
@@ -420,7 +422,7 @@ func (p *parser) fitRequired(s map[string]any, at string) {
 	}
 }
 
-// convertType converts a type to one word in capitals. Several types become alternatives.
+// convertType converts the type to one word in capitals. A list of several types becomes anyOf.
 func (p *parser) convertType(s map[string]any, at string) {
 	switch t := s["type"].(type) {
 	case string:
@@ -435,13 +437,13 @@ func (p *parser) convertType(s map[string]any, at string) {
 			}
 		}
 		switch {
-		case len(names) == 0 && s["nullable"] == nil: // invalid names
+		case len(names) == 0 && s["nullable"] == nil: // the list has no valid type
 			delete(s, "type")
 		case len(names) == 0:
 			s["type"] = "NULL"
 		case len(names) == 1 || s["anyOf"] != nil || s["oneOf"] != nil:
 			if s["type"] = strings.ToUpper(names[0]); len(names) > 1 {
-				delete(s, "type") // covered by the alternatives
+				delete(s, "type") // the type is in the alternatives
 			}
 		default:
 			delete(s, "type")

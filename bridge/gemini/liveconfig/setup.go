@@ -1,9 +1,9 @@
-// Package liveconfig validates a client's session config, translates it to the setup for its model, and describes what that model
+// Package liveconfig validates a client's session config, translates it to the setup for its model, and describes what the model
 // supports in the session. It opens no connections; package gemini does.
 //
 // If a model does not support a setup, the server closes the socket without a warning. So a table (table.go) lists what each model
-// supports. The parser drops, adds and translates fields accordingly, with warnings for the client. The types of Google's Go SDK
-// serve as the list of all fields of a setup.
+// supports. The parser drops, adds and translates fields accordingly, and warns the client. A list of all fields of a setup was
+// taken from Google's Go SDK (fields.txt).
 package liveconfig
 
 import (
@@ -23,12 +23,12 @@ type Config struct {
 	// Model is the model's name without "models/".
 	Model string
 
-	// TextOnly is set if the client requested only text and the model can only speak. The client gets the transcript
-	// instead.
+	// TextOnly is set if the client requested only text, but the model can only speak. The client then gets the
+	// transcript.
 	TextOnly bool
 
-	// TextToo is set if the client requested voice and text and the model can only speak. The client gets voice and
-	// transcript.
+	// TextToo is set if the client requested voice and text, but the model can only speak. The client then gets voice
+	// and transcript.
 	TextToo bool
 
 	// Warnings are sentences for the client about dropped or changed fields, with reasons.
@@ -54,19 +54,19 @@ type Config struct {
 // Loss describes a client's function that is not declared completely.
 type Loss struct {
 	Function string // name of the function
-	Reason   string // for the client's developer
+	Reason   string // why, in words for the client's developer
 	LeftOut  bool   // the function is not declared at all
 }
 
-// Scope is the context in which a config is parsed.
+// Scope is the context in which a config is parsed: the backend and the gateway's own tools.
 type Scope struct {
 	// Vertex is set for Vertex AI, nil for the Gemini API.
 	Vertex *api.Vertex
 
-	// Tools are the gateway's own tools, which every conversation has.
+	// Tools lists the gateway's own tools, which are available in every conversation.
 	Tools []tools.Declaration
 
-	// Canvas are the canvas tools, and Screen tells whether callers of this protocol may have a screen, unlike phones.
+	// Canvas lists the canvas tools. Screen is set if clients of this protocol may have a screen, unlike phones.
 	Canvas []tools.Declaration
 	Screen bool
 
@@ -84,9 +84,10 @@ type Scope struct {
 }
 
 // Parse validates a client's config and translates it for its model, on the backend of the scope. An empty config is
-// valid. The error is always a *FieldError. path names the config in errors, such as "initialConfig".
+// valid. The error is always a *FieldError. path is the name of the config in errors, such as "initialConfig".
 //
-// Unknown names are dropped with a warning. The API would close the session for them.
+// Unknown fields are dropped with a warning, because the API would close the session for them. Some new fields are
+// forwarded: see openTypes.
 func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	var config any
 	if raw = tools.TrimBOM(raw); len(bytes.TrimSpace(raw)) > 0 {
@@ -110,12 +111,11 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	return p.Config, nil
 }
 
-// Effective returns the setup that is sent for this config. The resumption handle is missing, and the model has its
-// name on the Gemini API.
+// Effective returns the setup for this config, as it is sent to the Gemini API, but without a resumption handle.
 func (c Config) Effective() json.RawMessage { return tools.Encode(c.setup) }
 
-// Setup returns the setup of a connection. handle resumes an earlier session. Without a handle, the setup has the
-// history if the model supports that.
+// Setup returns the setup of a connection. If handle is not empty, the connection resumes an earlier session. Otherwise
+// the setup has the history if the model supports that.
 func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
 	s := gemini.Setup{
 		Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, IsTextModel: c.Profile.IsTextModel,

@@ -18,24 +18,24 @@ func (b backend) String() string {
 	return "the Gemini API"
 }
 
-// output is the set of a model's response modalities.
+// output is the set of response modalities that a model supports.
 type output int
 
 const (
-	voiceOutput output = 1 << iota // AUDIO, with a transcript
-	textOutput                     // TEXT
-	videoOutput                    // VIDEO: an avatar
+	voiceOutput output = 1 << iota // modality AUDIO, with a transcript
+	textOutput                     // modality TEXT
+	videoOutput                    // modality VIDEO: an avatar
 )
 
-// thinking is the support of a model for thinkingConfig.
+// thinking is the support of a model for the fields of thinkingConfig.
 type thinking int
 
 const (
-	thinkingUnknown  thinking = iota // the model is newer than this table
-	thinkingNone                     // no thinkingConfig at all
-	thinkingByBudget                 // thinkingBudget
-	thinkingByLevel                  // thinkingLevel
-	thinkingRequired                 // thinkingLevel, required; no MINIMAL
+	thinkingUnknown  thinking = iota // unknown, because the model is newer than this table
+	thinkingNone                     // thinkingConfig is not accepted
+	thinkingByBudget                 // thinkingBudget is accepted
+	thinkingByLevel                  // thinkingLevel is accepted
+	thinkingRequired                 // thinkingLevel is required; MINIMAL is not accepted
 )
 
 // moods is the support of a model for proactivity and affective dialog.
@@ -43,25 +43,27 @@ type moods int
 
 const (
 	noMoods        moods = iota
-	moodsOnRequest       // both, on request
-	moodsBuiltIn         // always proactive, and rejects the setting; affective dialog was removed
+	moodsOnRequest       // both settings are accepted
+	moodsBuiltIn         // the model is always proactive and rejects both settings
 )
 
-// row is a line of the table of models: the properties of all models with a prefix, on one backend. They are applied
-// before dialling. The server closes the socket without a warning if a model does not support the setup.
+// row is an entry in the table of models: the properties of all models whose names have the same prefix, on one
+// backend. The parser applies them to a setup, because the server closes the socket without a warning for an
+// unsupported setup.
 type row struct {
 	Profile
 
 	prefix string
 	on     backend
 
-	// whole is the full name of the row's model, if prefix is only the beginning of that name.
+	// whole is the full name of the model, if prefix is only the beginning of it.
 	whole string
 
-	// twin is the same model's name on the other backend. If it is empty, the other backend does not have the model.
+	// twin is the name of the same model on the other backend. If it is empty, the other backend does not have the
+	// model.
 	twin string
 
-	// retired models are shut down; api.DefaultModel replaces them.
+	// retired is set if the models were shut down; api.DefaultModel replaces them.
 	retired bool
 
 	output   output
@@ -69,35 +71,36 @@ type row struct {
 	calls    callMode
 	moods    moods
 
-	// wide models hear and see everything between turns. With manual activity detection they need a setup that includes
-	// all input. Otherwise they treat turns as empty.
+	// wide is set if the model processes all input between turns. With manual activity detection it needs a
+	// turnCoverage of all input. Otherwise it treats turns as empty.
 	wide bool
 
-	// oneAnswer models abandon a call after a response with willContinue: its last response is never spoken.
+	// oneAnswer is set if the model abandons a call after a response with willContinue: it never speaks the call's last
+	// response.
 	oneAnswer bool
 
-	// translates is set for the models for translation, the only ones that support translationConfig.
+	// translates is set for translation models. Only these support translationConfig.
 	translates bool
 
-	// unsupported lists fields of the setup that are removed, because these models refuse them.
+	// unsupported lists fields that are removed from a setup, because the model refuses them.
 	unsupported []string
 }
 
-// endSilence is the silence after which a model surely ends a turn. Models of version 3.8 did not end it after 0.5 s
+// endSilence is the silence after which a model certainly ends a turn. Models of version 3.8 did not end it after 0.5 s
 // with an audioStreamEnd (12 of 12 recordings), but after 1.4 s (6 of 6; openclaw #152646, September 2026).
 //
-// gemini-2.5-flash was reported to behave alike (python-genai #1328). Unmeasured models get the silence, too: it does
-// no harm. For 3.1 audioStreamEnd is enough (3 of 3).
+// gemini-2.5-flash was reported to behave in the same way (python-genai #1328). The silence is also sent to models that
+// were not measured, because it does no harm. For 3.1, audioStreamEnd is enough (3 of 3).
 const endSilence = 1500 * time.Millisecond
 
-// textModelRow is the row of all models outside the Live API. They call functions within an answer and wait for the
-// results.
+// textModelRow is the row of all models outside the Live API. They call functions within an answer, and wait for the
+// responses.
 var textModelRow = row{
 	Profile: Profile{Name: "writing", Seeds: true, Appends: true, IsTextModel: true}, output: textOutput, calls: callsSync,
 }
 
-// models is searched from the top for the first row with the model's prefix on the client's backend. This table has not
-// been tested against Google's servers.
+// models is searched from the top for the first row whose prefix matches the model, on the client's backend. This table
+// has not been tested against Google's servers.
 //
 // Sources, as of November 2026. Names and shutdowns: ai.google.dev/gemini-api/docs/deprecations. Supported fields:
 // ai.google.dev/gemini-api/docs/live-guide (comparison of models), …/live-api/thinking, …/models/gemini-3.8-live,
@@ -111,8 +114,9 @@ var textModelRow = row{
 // call ends within the same millisecond (recorded), so waiting costs nothing. Extended thinking ends its turn before it
 // calls (recorded).
 var models = []row{
-	// Vertex AI rejects the field behavior (livekit/agents #3801) and supports the moods in its single version
-	// (livekit/agents #4362). The second row is the preview. Both precede the retired model whose name begins alike.
+	// Vertex AI rejects the field behavior (livekit/agents #3801), and supports proactivity and affective dialog in its
+	// single version (livekit/agents #4362). The second row is the preview. Both must come before the retired model
+	// gemini-live-2.5-flash-preview, which has the same beginning.
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
@@ -125,7 +129,7 @@ var models = []row{
 		output: voiceOutput, thinking: thinkingByBudget, calls: callsSync, moods: moodsOnRequest,
 	},
 
-	// Shut down on 2025-12-09, or before it. The third is still Mastra's default.
+	// These models were shut down on 2025-12-09 or before. The third is still Mastra's default.
 	{prefix: "gemini-2.0-flash-live", on: anywhere, retired: true},
 	{prefix: "gemini-live-2.5-flash-preview", on: anywhere, retired: true},
 	{prefix: "gemini-2.0-flash-exp", on: anywhere, retired: true},
@@ -139,7 +143,7 @@ var models = []row{
 		twin:   "gemini-live-2.5-flash-native-audio",
 		output: voiceOutput, thinking: thinkingByBudget, calls: callsWaiting, moods: moodsOnRequest,
 	},
-	// This model supports text output and is otherwise like the row above.
+	// This model is like the model in the row above, but also supports text output.
 	{
 		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash", on: vertexAI,
@@ -152,9 +156,9 @@ var models = []row{
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
 		output: voiceOutput, thinking: thinkingByLevel, calls: callsSync, wide: true,
 	},
-	// A missing level closes the session with 1007 `Thinking level must be specified for this model`. So does
-	// scheduling. After a response with willContinue, the final response was never spoken (openclaw #152413, September
-	// 2026).
+	// A missing thinkingLevel closes the session with 1007 `Thinking level must be specified for this model`.
+	// Scheduling also closes it. After a response with willContinue, the final response was never spoken (openclaw
+	// #152413, September 2026).
 	{
 		Profile: Profile{
 			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, Slow: true,
@@ -163,7 +167,7 @@ var models = []row{
 		prefix: "gemini-3.8-live-extended-thinking", on: geminiAPI,
 		output: voiceOutput, thinking: thinkingRequired, calls: callsAsync, moods: moodsBuiltIn, wide: true, oneAnswer: true,
 	},
-	// proactiveAudio false is an error. Affective dialog closes the session with 1007 at the first message.
+	// Setting proactiveAudio to false is an error. Affective dialog closes the session with 1007 at the first message.
 	{
 		Profile: Profile{
 			Name: "3.8-live", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, EndSilence: endSilence,
@@ -172,7 +176,7 @@ var models = []row{
 		prefix: "gemini-3.8-live", on: geminiAPI,
 		output: voiceOutput, thinking: thinkingNone, moods: moodsBuiltIn, wide: true,
 	},
-	// Only Vertex AI has the avatar. Its page start-manage-session describes contextUpdate.
+	// Only Vertex AI has the avatar. Google's page start-manage-session describes contextUpdate.
 	{
 		Profile: Profile{
 			Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true,
@@ -187,7 +191,7 @@ var models = []row{
 		prefix:  "gemini-3.5-live-translate", on: anywhere,
 		output: voiceOutput, thinking: thinkingNone, calls: callsNothing, translates: true, unsupported: []string{"systemInstruction"},
 	},
-	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out. It has one name on each backend.
+	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out. The two backends use different names.
 	{
 		Profile: Profile{Name: "3.5-transcribe-live", EndSilence: endSilence},
 		prefix:  "gemini-3.5-transcribe-live-preview", on: vertexAI, twin: "gemini-3.5-transcribe-live",
@@ -200,7 +204,8 @@ var models = []row{
 		output: textOutput, thinking: thinkingNone, calls: callsNothing,
 		unsupported: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
-	// Models newer than this table are treated like the newest, without features that only one of them has.
+	// Models newer than this table are treated like the newest models in it, but without features that only one of
+	// these has.
 	{
 		Profile: Profile{Name: "unknown", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		on:      anywhere, output: voiceOutput, thinking: thinkingUnknown, moods: moodsOnRequest, wide: true,

@@ -7,7 +7,7 @@ import (
 	"voxgate/tools"
 )
 
-// adapt removes, adds and translates fields of a setup as the model's row of the table demands.
+// adapt removes, adds and translates fields of a setup according to the model's row in the table.
 func (p *parser) adapt(setup, generation map[string]any) {
 	for _, name := range unsupportedByLive {
 		p.drop(setup, "generationConfig."+name, "the Live API does not have it")
@@ -47,7 +47,7 @@ func (p *parser) dropForeign(setup map[string]any) {
 	}
 }
 
-// drop removes a field, and warns about it unless its value is false.
+// drop removes a field. It warns the client, unless the value is false.
 func (p *parser) drop(setup map[string]any, name, why string) {
 	if value := get(setup, name); remove(setup, name) && value != false {
 		p.warnf("%s.%s was dropped: %s.", p.path, name, why)
@@ -76,14 +76,14 @@ func (p *parser) fitInstruction(setup map[string]any) {
 	}
 }
 
-// fitMoods handles proactivity and affective dialog. Versions of the Gemini API without them close with 1007 `Unknown
-// name "proactivity" at 'setup'`.
+// fitMoods adapts the settings for proactivity and affective dialog. Versions of the Gemini API that do not support
+// them close with 1007 `Unknown name "proactivity" at 'setup'`.
 func (p *parser) fitMoods(setup, generation map[string]any) {
 	proactive, affective := get(setup, "proactivity.proactiveAudio") == true, generation["enableAffectiveDialog"] == true
 	video := get(setup, "proactivity.proactiveVideo") == true
 	_, asked := setup["proactivity"]
 	if p.row.moods == moodsOnRequest {
-		if !proactive { // false counts as absent, and proactiveVideo requires it
+		if !proactive { // proactiveAudio: false is the same as absent, and proactiveVideo requires proactiveAudio
 			p.drop(setup, "proactivity.proactiveVideo", "it requires proactiveAudio")
 			delete(setup, "proactivity")
 		}
@@ -107,16 +107,17 @@ func (p *parser) fitMoods(setup, generation map[string]any) {
 
 const (
 	coverAllInput = "TURN_INCLUDES_ALL_INPUT"
-	coverAllVideo = "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" // the default of wide models
+	coverAllVideo = "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" // the default of models with row.wide
 )
 
-// fitCoverage sets turnCoverage, which tells the model what input belongs to a turn.
+// fitCoverage sets turnCoverage: which input belongs to a turn.
 func (p *parser) fitCoverage(setup map[string]any) {
 	const name = "realtimeInputConfig.turnCoverage"
 	value := get(setup, name)
 	switch {
 	case p.Options.Manual && p.row.wide && (value == nil || value == coverAllVideo):
-		// With another coverage, the turns of such models would be empty (pydantic-ai, MemberJunction, measured in 2026).
+		// With another coverage, the turns of a model with row.wide would be empty (pydantic-ai, MemberJunction,
+		// measured in 2026).
 		setup["realtimeInputConfig"].(map[string]any)["turnCoverage"] = coverAllInput
 		if value != nil {
 			p.warnf("%s.%s became %s: with manual activity detection the turns of %s would be empty.", p.path, name, coverAllInput, p.Model)
@@ -129,30 +130,30 @@ func (p *parser) fitCoverage(setup map[string]any) {
 	}
 }
 
-// A long conversation keeps this many tokens of context: 8 to 17 minutes of audio, at 25 tokens a second. A client may
-// set other limits. Google's AI Studio generates the same numbers.
+// When the context has triggerTokens, the oldest turns are dropped until targetTokens are left: 8 to 17 minutes of
+// audio, at 25 tokens a second. A client may set other limits. Google's AI Studio generates the same numbers.
 //
 // Each turn is billed for the whole context (https://ai.google.dev/gemini-api/docs/pricing). By default the context
 // grows to 80 % of 131,072 tokens (https://ai.google.dev/api/live, ContextWindowCompressionConfig).
 //
-// Google may not observe the limits closely. With a limit of 25,000 a developer saw 71,000 tokens after 25 turns
+// Google may not respect the limits closely. With a limit of 25,000, a developer saw 71,000 tokens after 25 turns
 // (discuss.ai.google.dev/t/147228, gemini-3.1-flash-live-preview).
 const (
 	triggerTokens = "25600"
 	targetTokens  = "12800"
 )
 
-// maxInstruction is the largest size of instruction and tools for these numbers, in bytes of JSON: about 6,400 tokens.
-// Instruction and tools are never dropped, so the server would compress larger ones all the time.
+// maxInstruction is the largest size of instruction and tools for which these limits are set, in bytes of JSON: about
+// 6,400 tokens. Instruction and tools are never dropped, so with larger ones the server would compress all the time.
 const maxInstruction = 25 << 10
 
-// setCompression lets the server drop the oldest turns, unless the client disables that. Otherwise a session ends after
-// 15 minutes, with video after 2 (https://ai.google.dev/gemini-api/docs/live-session).
+// setCompression makes the server drop the oldest turns of a long conversation, unless the client disables that.
+// Without it, a session ends after 15 minutes, with video after 2 (https://ai.google.dev/gemini-api/docs/live-session).
 func (p *parser) setCompression(setup map[string]any) error {
 	const name = "contextWindowCompression"
 	compression, given := setup[name].(map[string]any)
 	switch {
-	case !given && (!p.compression || p.row.calls == callsNothing): // models that only listen have no turns
+	case !given && (!p.compression || p.row.calls == callsNothing): // models for translation and transcription have no turns
 		return nil
 	case !given:
 		compression = make(map[string]any)
@@ -164,7 +165,7 @@ func (p *parser) setCompression(setup map[string]any) error {
 	case !p.compression:
 		p.warnf("%s.voxgate.contextCompression was dropped: %s.%s says otherwise.", p.path, p.path, name)
 	}
-	if compression["slidingWindow"] == nil { // the only mechanism that exists
+	if compression["slidingWindow"] == nil { // slidingWindow is the only mechanism that the API has
 		compression["slidingWindow"] = map[string]any{}
 	}
 	const target = name + ".slidingWindow.targetTokens"
@@ -175,7 +176,7 @@ func (p *parser) setCompression(setup map[string]any) error {
 	return nil
 }
 
-// number returns a number of a fitted setup, which may be a string, or 0.
+// number returns a number in a fitted setup, which may be written as a string. It returns 0 if there is none.
 func number(value any) float64 {
 	f, err := strconv.ParseFloat(fmt.Sprint(value), 64)
 	if err != nil {

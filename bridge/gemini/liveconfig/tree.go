@@ -12,16 +12,16 @@ import (
 // FieldError describes an invalid field of a client's config. Both parts are for the client.
 type FieldError struct {
 	Field   string // path that begins with the name of the config, such as "initialConfig.generationConfig.topK"
-	Problem string // words that follow the field's name, such as "must be a number"
+	Problem string // the rest of a sentence that begins with Field, such as "must be a number"
 }
 
 // Error implements error.
 func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 
-// maxWarnings bounds the warnings about an invalid config.
+// maxWarnings limits the warnings about one config.
 const maxWarnings = 32
 
-// warnings are sentences for the client about dropped or changed fields, with reasons.
+// warnings holds sentences for the client about dropped or changed fields, with reasons.
 type warnings []string
 
 // warnf adds a warning, up to maxWarnings.
@@ -31,8 +31,8 @@ func (w *warnings) warnf(format string, args ...any) {
 	}
 }
 
-// camelKeys returns the object with snake_case names in camelCase: proto3 JSON accepts both. It may return the same
-// object.
+// camelKeys returns an object with its names in camelCase, because proto3 JSON also accepts snake_case. It may return
+// the same object.
 func camelKeys(fields map[string]any) map[string]any {
 	snake := false
 	for name := range fields {
@@ -48,7 +48,7 @@ func camelKeys(fields map[string]any) map[string]any {
 	return out
 }
 
-// parent returns the object that holds the field with a dotted name, and the last part of the name.
+// parent returns the object that contains the field with a dotted name, and the last part of that name.
 func parent(tree map[string]any, name string) (map[string]any, string) {
 	for {
 		first, rest, deeper := strings.Cut(name, ".")
@@ -60,7 +60,7 @@ func parent(tree map[string]any, name string) (map[string]any, string) {
 	}
 }
 
-// get returns the field with a dotted name, or nil.
+// get returns the value of the field with a dotted name, or nil.
 func get(tree map[string]any, name string) any {
 	tree, name = parent(tree, name)
 	return tree[name]

@@ -15,7 +15,8 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// instruction makes a model behave like the emulator, so that its answers are predictable.
+// instruction is the system instruction that makes a model behave like the emulator, so that its answers are
+// predictable.
 const instruction = `You are a test device. Say back word for word what the user says or writes, and nothing else, with these exceptions.
 When the user writes "/tool NAME JSON", call the function NAME with exactly these arguments at once; once you have its result, say it.
 When the user writes "/history", say again every word that the user has told you in this conversation.
@@ -41,7 +42,7 @@ func functions(declared ...object) object {
 	return object{"tools": []any{object{"functionDeclarations": declared}}}
 }
 
-// at builds a tree with one value: at(1, "a.b") is {"a": {"b": 1}}.
+// at returns a JSON object with one value at a path: at(1, "a.b") is {"a": {"b": 1}}.
 func at(value any, path string) object {
 	names := strings.Split(path, ".")
 	for _, name := range slices.Backward(names[1:]) {
@@ -50,7 +51,7 @@ func at(value any, path string) object {
 	return object{names[0]: value}
 }
 
-// valueAt returns the value at a path of a tree.
+// valueAt returns the value at a path of a JSON object, or nil.
 func valueAt(tree any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
 		fields, _ := tree.(map[string]any)
@@ -59,8 +60,8 @@ func valueAt(tree any, path string) any {
 	return tree
 }
 
-// features are fields of a setup whose support is in the gateway's table. A field is assumed to be refused if package
-// liveconfig removes it from a model's setup.
+// features lists fields of a setup that not all models support, according to the gateway's table. If package liveconfig
+// removes a field from a model's setup, the field is assumed to be refused.
 var features = []struct {
 	name, path string
 	value      any
@@ -73,7 +74,8 @@ var features = []struct {
 	{name: "a resolution of pictures", path: "generationConfig.mediaResolution", value: "MEDIA_RESOLUTION_LOW"},
 	{name: "thinking level low", path: "generationConfig.thinkingConfig", value: object{"thinkingLevel": "LOW"}},
 	{name: "thinking level minimal", path: "generationConfig.thinkingConfig", value: object{"thinkingLevel": "MINIMAL"}},
-	// Budgets are accepted along with levels, which take precedence (ai.google.dev/gemini-api/docs/gemini-3).
+	// Models that accept levels also accept budgets, but levels take precedence
+	// (ai.google.dev/gemini-api/docs/gemini-3).
 	{name: "a thinking budget", path: "generationConfig.thinkingConfig", value: object{"thinkingBudget": 0}, careful: "gemini-3.1"},
 	{name: "affective dialog", path: "generationConfig.enableAffectiveDialog", value: true, alpha: true},
 	{name: "proactive audio", path: "proactivity.proactiveAudio", value: true, alpha: true},
@@ -92,7 +94,7 @@ var features = []struct {
 	{name: "explicit signals of speech", path: "explicitVadSignal", value: true},
 }
 
-// probesOf returns the probes of a model. The first one tests whether the model exists.
+// probesOf returns the probes of a model. The first probe tests whether the model exists.
 func probesOf(model string, o Options) []probe {
 	if list := restProbes(model); list != nil {
 		return list
@@ -107,7 +109,7 @@ func probesOf(model string, o Options) []probe {
 			"answers", "says plum", "24000 Hz", "generation complete", "counts tokens", "counts them by modality", "REST knows it",
 		},
 	}}
-	if !plain.Profile.Seeds { // the model translates or transcribes
+	if !plain.Profile.Seeds { // only models for translation or transcription have no Seeds
 		list[0] = probe{model: model, name: "hears", maxVoice: 3, do: probeSpeech, assumed: []string{"answers"}}
 		return list
 	}
@@ -137,7 +139,7 @@ func setupProbes(plain liveconfig.Config, o Options) []probe {
 		}}},
 		{name: "no thinking level", do: greet, raw: at(nil, "generationConfig.thinkingConfig"), maxVoice: 2, assumed: answersFacts},
 	}
-	if valueAt(setupFields(plain), "generationConfig.thinkingConfig") != nil { // it was added because the model requires it
+	if valueAt(setupFields(plain), "generationConfig.thinkingConfig") != nil { // the gateway adds it if required
 		list[len(list)-1].assumed, list[len(list)-1].maxVoice = refusedSetup, 0
 	}
 	for _, f := range features {
@@ -154,7 +156,8 @@ var (
 	refusedSetup = []string{"refused with 1007"}
 )
 
-// assumption returns the gateway's assumption about a field. A field that the gateway sends is assumed to be supported.
+// assumption returns the gateway's assumption about a field of a model's setup. A field that the gateway sends is
+// assumed to be supported.
 func assumption(model, path string, value any, o Options) (assumed []string, unknown bool) {
 	config := at(value, path)
 	config["model"] = model
@@ -162,14 +165,14 @@ func assumption(model, path string, value any, o Options) (assumed []string, unk
 	name := path[strings.LastIndexByte(path, '.')+1:]
 	accepted := valueAt(setupFields(c), path)
 	switch {
-	// The gateway removes or changes the field with a warning: assumed to be refused.
+	// The gateway removes or changes the field with a warning, so the field is assumed to be refused.
 	case err != nil, accepted != nil && !bytes.Equal(encode(accepted), encode(value)),
 		slices.ContainsFunc(c.Warnings, func(w string) bool { return strings.Contains(w, name) }):
 		return refusedSetup, false
 	case accepted != nil:
 		return answersFacts, false
 	}
-	// removed silently
+	// The gateway removes the field without a warning, so nothing is assumed.
 	return nil, true
 }
 
@@ -181,12 +184,12 @@ func setupFields(c liveconfig.Config) (fields map[string]any) {
 func encode(v any) json.RawMessage {
 	encoded, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // does not happen: the value is made by this package
+		panic(err) // unreachable, because this package has made the value
 	}
 	return encoded
 }
 
-// greet opens a session, types one word and waits for the answer: some setups are refused only when something is sent.
+// greet opens a session, types one word and waits for the answer. Google refuses some setups only at the first message.
 func greet(t *talk) {
 	if !t.open("") {
 		return
@@ -198,7 +201,7 @@ func greet(t *talk) {
 	}
 }
 
-// greetFully is like greet, but checks details of the answer.
+// greetFully is like greet, but also checks details of the answer.
 func greetFully(t *talk) {
 	if !t.open("") {
 		return
@@ -227,7 +230,7 @@ func greetFully(t *talk) {
 	}
 }
 
-// probeSpeech says a sentence and waits for the answer.
+// probeSpeech sends a spoken sentence and waits for the answer.
 func probeSpeech(t *talk) { speakAt(t, speechRate, 1500*time.Millisecond) }
 
 func speakAt(t *talk, rate int, silence time.Duration) {
@@ -244,14 +247,14 @@ func speakAt(t *talk, rate int, silence time.Duration) {
 	}
 }
 
-// manual is a config in which the client marks speech.
+// manual is the part of a config that makes the client, not the server, mark speech.
 var manual = at(true, "realtimeInputConfig.automaticActivityDetection.disabled")
 
 func endPause(ms int) object {
 	return at(ms, "realtimeInputConfig.automaticActivityDetection.silenceDurationMs")
 }
 
-// sessionProbes returns the probes of behaviour within a session.
+// sessionProbes returns the probes of behaviour within an open session.
 func sessionProbes(plain liveconfig.Config) []probe {
 	list := slices.Concat(inputProbes(plain), interruptionProbes(), resumptionProbes(plain))
 	if plain.Profile.Appends {
@@ -270,7 +273,7 @@ func sessionProbes(plain liveconfig.Config) []probe {
 	return list
 }
 
-// inputProbes returns the probes of audio and video input, and of the end of turns.
+// inputProbes returns the probes of audio and video input, and of the detection of the end of a turn.
 func inputProbes(plain liveconfig.Config) []probe {
 	return []probe{
 		{name: "hears and writes down what it heard", maxVoice: 4, assumed: []string{"answers", "transcribes"}, do: func(t *talk) {
@@ -308,14 +311,14 @@ func inputProbes(plain liveconfig.Config) []probe {
 	}
 }
 
-// Names of probes whose findings the gateway can use: see Report.Findings.
+// Names of the probes whose findings can replace assumptions of the gateway: see Report.Findings.
 const (
 	endsAtStreamEnd  = "the end of the stream ends a turn"
 	remembersLong    = "resumes with an instruction of 4 KB"
 	remembersResumes = "remembers what was said before the last resume but one"
 )
 
-// probeStreamEnd tests whether audioStreamEnd ends a turn, or only silence does.
+// probeStreamEnd returns a probe that tests whether audioStreamEnd ends a turn. Otherwise only silence does.
 func probeStreamEnd(plain liveconfig.Config) probe {
 	p := probe{name: endsAtStreamEnd, config: endPause(4000), maxVoice: 4, assumed: answersFacts, do: func(t *talk) {
 		if !t.open("") {
@@ -326,12 +329,12 @@ func probeStreamEnd(plain liveconfig.Config) probe {
 		t.noteAnswer()
 	}}
 	if plain.Profile.EndSilence > 0 {
-		p.assumed, p.unknown = []string{"silent"}, !strings.HasPrefix(plain.Model, "gemini-3.8-live") // no recordings of other models exist
+		p.assumed, p.unknown = []string{"silent"}, !strings.HasPrefix(plain.Model, "gemini-3.8-live") // there are no recordings of other models
 	}
 	return p
 }
 
-// probeSilence tests whether this much silence after speech ends a turn if no more sound follows.
+// probeSilence returns a probe that tests whether silence of this length after speech ends a turn, if no audio follows.
 func probeSilence(length time.Duration) probe {
 	return probe{name: fmt.Sprintf("%v of silence end a turn", length), maxVoice: 4, unknown: true, do: func(t *talk) {
 		if t.open("") {
@@ -341,15 +344,15 @@ func probeSilence(length time.Duration) probe {
 	}}
 }
 
-// noteAnswer adds a fact if an answer comes.
+// noteAnswer waits for an answer, and adds as a fact what it is.
 func (t *talk) noteAnswer() {
 	if h := t.awaitAnswer(); h.voice > 0 || h.text != "" {
 		t.addFact("answers")
 	}
 }
 
-// probeMarks tests activityStart and activityEnd while the server detects speech. The extended-thinking model ignores
-// them (recorded). Other models are assumed to close.
+// probeMarks returns a probe of activityStart and activityEnd while the server detects speech. The extended-thinking
+// model ignores them (recorded). Other models are assumed to close the session.
 func probeMarks(plain liveconfig.Config) probe {
 	p := probe{name: "marks where the server listens for itself", maxVoice: 4, do: speakMarked, assumed: []string{"closed with 1007"}}
 	if plain.Profile.Slow {
@@ -358,7 +361,7 @@ func probeMarks(plain liveconfig.Config) probe {
 	return p
 }
 
-// interruptionProbes returns the probes of interruptions, and of the model's memory of interrupted answers.
+// interruptionProbes returns the probes of interruptions, and of what the model remembers of an interrupted answer.
 func interruptionProbes() []probe {
 	return []probe{
 		{name: "typed text interrupts", maxVoice: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
@@ -391,7 +394,7 @@ func interruptionProbes() []probe {
 	}
 }
 
-// resumptionProbes returns the probes of session resumption: what a resumed session knows of the conversation before.
+// resumptionProbes returns the probes of session resumption: what the model remembers in a resumed session.
 func resumptionProbes(plain liveconfig.Config) []probe {
 	return []probe{
 		{name: "resumes", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) { resume(t, nil, 0) }},
@@ -419,7 +422,7 @@ func picture() *wire.Blob {
 	return &wire.Blob{MIMEType: "image/jpeg", Data: b.Bytes()}
 }
 
-// speakTwice says a sentence, is silent for a second, and says it again.
+// speakTwice sends a spoken sentence, a second of silence, and the same sentence again.
 func speakTwice(t *talk) {
 	if !t.open("") {
 		return
@@ -429,9 +432,10 @@ func speakTwice(t *talk) {
 	t.countTurns()
 }
 
-// countTurns adds the number of turns with an answer as a fact.
+// countTurns waits for answers, and adds the number of turns with an answer as a fact.
 func (t *talk) countTurns() {
-	// The server ends a turn when its answer would have been spoken, or later. Another end means a second turn.
+	// The server ends a turn when its answer has been spoken in real time, or later. A further turnComplete means a
+	// second turn.
 	first := t.listen(answerTimeout, func(h *modelOutput) bool { return h.turns > 0 })
 	turns := first.turns + t.listen(4*time.Second, func(*modelOutput) bool { return false }).turns
 	switch {
@@ -445,13 +449,13 @@ func (t *talk) countTurns() {
 	}
 }
 
-// speakActivity says a sentence between activityStart and activityEnd.
+// speakActivity sends a spoken sentence between activityStart and activityEnd.
 func (t *talk) speakActivity() {
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
 	t.endActivity()
 }
 
-// endActivity says a sentence in an activity that has begun, and ends the activity.
+// endActivity sends a spoken sentence, and then activityEnd. The caller has sent activityStart.
 func (t *talk) endActivity() {
 	t.speak(2*speechRate, 0)
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
@@ -464,8 +468,8 @@ func speakMarked(t *talk) {
 	}
 }
 
-// retractEnd says a sentence twice, the second time before the first answer begins. The first sentence must then stay
-// unanswered.
+// retractEnd sends the same sentence twice, the second time before the first answer begins. The model must then not
+// answer the first sentence.
 func retractEnd(t *talk) {
 	if !t.open("") {
 		return
@@ -474,7 +478,7 @@ func retractEnd(t *talk) {
 	const pause = 100 * time.Millisecond
 	beforeRetraction := t.listen(pause, hasVoice)
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
-	const drain = 500 * time.Millisecond // voice that is still in flight does not answer the second sentence
+	const drain = 500 * time.Millisecond // time for voice in flight, which is not an answer to the second sentence
 	t.listen(drain, func(h *modelOutput) bool { return h.interrupted > 0 })
 	t.endActivity()
 	t.countTurns()
@@ -483,11 +487,11 @@ func retractEnd(t *talk) {
 	}
 }
 
-// longText takes about ten seconds to say.
+// longText is a text that takes about ten seconds to say.
 const longText = "one two three four five six seven eight nine ten " +
 	"eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 
-// interrupt requests a long answer and calls do while the model speaks.
+// interrupt requests a long answer, and calls do while the model speaks it.
 func interrupt(t *talk, do func()) {
 	if !t.open("") {
 		return
@@ -508,7 +512,7 @@ func interrupt(t *talk, do func()) {
 	}
 }
 
-// remember tells the model a word, and waits for a handle that covers it.
+// remember tells the model a word, and waits for a handle that covers this turn. It returns false if there is none.
 func remember(t *talk) bool {
 	if !t.open("") {
 		return false
@@ -526,7 +530,8 @@ func remember(t *talk) bool {
 
 var resumedFacts = []string{"gives a handle", "resumes", "says plum"}
 
-// resume resumes a session on another connection, after a delay. If config is not nil, it replaces the configuration.
+// resume resumes the session on another connection after a delay (later). If config is not nil, it replaces the
+// configuration of the session.
 func resume(t *talk, config object, later time.Duration) {
 	if !remember(t) {
 		return
@@ -550,7 +555,8 @@ func resume(t *talk, config object, later time.Duration) {
 	t.checkWord(t.awaitAnswer(), "plum")
 }
 
-// probeSecondResume resumes twice, with a turn in between, and asks for what was said first.
+// probeSecondResume returns a probe that resumes a session twice, with a turn in between, and then asks for what was
+// said first.
 func probeSecondResume(plain liveconfig.Config) probe {
 	p := probe{name: remembersResumes, maxVoice: 8, do: func(t *talk) {
 		if !remember(t) {
@@ -577,7 +583,8 @@ func probeSecondResume(plain liveconfig.Config) probe {
 	return p
 }
 
-// probeLongInstruction resumes with a system instruction of 4 KB: 3.1 was reported to forget the conversation then.
+// probeLongInstruction returns a probe that resumes a session with a system instruction of 4 KB. Version 3.1 was
+// reported to lose the conversation in this case.
 func probeLongInstruction() probe {
 	lines := strings.Repeat("You are a patient listener who answers in few words and in the language of the person who speaks. ", 41)
 	return probe{
@@ -597,7 +604,8 @@ func reuseHandle(t *talk) {
 	second.close()
 }
 
-// waitForEnd waits until the server closes the connection. A silent microphone keeps the server's clock running.
+// waitForEnd waits until the server closes the connection. It sends silence in real time, because Google measures time
+// by the audio.
 func waitForEnd(t *talk) {
 	if !t.open("") {
 		return
@@ -705,7 +713,7 @@ func answerCall(t *talk, scheduling string, interimFirst bool) {
 	t.checkWord(t.awaitAnswer(), "banana")
 }
 
-// with returns a model's config with additional fields.
+// with returns a model's config with the additional fields in more.
 func with(plain liveconfig.Config, more object, o Options) liveconfig.Config {
 	config := maps.Clone(more)
 	config["model"] = plain.Model

@@ -1,6 +1,6 @@
-// Package probe tests in short conversations whether a server of the Live API behaves as the gateway assumes. It tests what each
-// model accepts and refuses, and how it answers. The conversations use the gateway's own code for Live connections, and its own
-// table of models.
+// Package probe tests in short conversations whether a server of the Live API behaves as the gateway assumes. It tests which
+// setups and messages each model accepts, and how the model answers. The conversations use the gateway's own code for Live
+// connections, and its own table of models.
 package probe
 
 import (
@@ -20,7 +20,7 @@ import (
 	"voxgate/bridge/pricing"
 )
 
-// Verdict compares the findings with the assumptions.
+// Verdict is the result of comparing the findings of a probe with the gateway's assumptions.
 type Verdict string
 
 // The values of Verdict.
@@ -38,21 +38,21 @@ type Result struct {
 	Name    string  `json:"name"`
 	Verdict Verdict `json:"verdict"`
 
-	// Assumed and Found are facts in order, such as "refused with 1007" or "says plum".
+	// Assumed and Found list facts in the order of the probe, such as "refused with 1007" or "says plum".
 	Assumed []string `json:"assumed"`
 	Found   []string `json:"found"`
 
-	// Notes are further observations, in the server's own words, and are not compared.
+	// Notes lists further observations, for example the server's own words. They are not compared.
 	Notes []string `json:"notes,omitempty"`
 
 	Dollars float64 `json:"dollars"`
 	Seconds float64 `json:"seconds"`
 
-	// Messages are the messages of both sides, if the verdict is Different.
+	// Messages lists the messages of both sides. It is set only if the verdict is Different.
 	Messages []Message `json:"messages,omitempty"`
 }
 
-// ID identifies the probe.
+// ID returns the name of the probe together with its model.
 func (r Result) ID() string { return r.Model + ": " + r.Name }
 
 // Options configures Run.
@@ -60,21 +60,22 @@ type Options struct {
 	// Client has the server's address and the key.
 	Client *api.Client
 
-	// Models are the names of the models to probe. nil means the speaking models of the gateway's table, and one or two models for
-	// REST calls.
+	// Models lists the models to probe. nil means the models in the gateway's table that speak, and one or two models for REST
+	// calls.
 	Models []string
 
-	// Dollars limits the total cost of the conversations, calculated with Prices. A probe that could exceed the limit is not run.
+	// Dollars limits the total cost of the conversations, calculated with Prices. A probe is not run if it could exceed
+	// the limit.
 	Dollars float64
 	Prices  pricing.Table
 
 	// Parallel is the number of simultaneous conversations, at least 1. Google's free tier allows three.
 	Parallel int
 
-	// Long also waits for the end of a connection: ten minutes per model.
+	// Long adds a probe that waits for the end of a connection, which takes ten minutes per model.
 	Long bool
 
-	// Done, if not nil, is called with each result, one at a time.
+	// Done, if not nil, is called with each result. Its calls do not overlap.
 	Done func(Result)
 }
 
@@ -83,11 +84,11 @@ type probe struct {
 	model string
 	name  string
 
-	// config is the LiveConfig of a client, without the model. It is processed by the gateway's own code.
+	// config is the session config of a client, without the model. It is translated by the gateway's own code.
 	config map[string]any
 
-	// raw is merged into the resulting setup. It has fields that the gateway's own code would not send. A nil value removes a
-	// field.
+	// raw is merged into the setup that results from config. It has fields that the gateway's own code would not send. A nil
+	// value removes a field.
 	raw   map[string]any
 	alpha bool
 
@@ -95,12 +96,12 @@ type probe struct {
 	maxVoice float64
 
 	do      func(*talk)
-	rest    func(*run) // replaces do in a probe that calls the REST API
+	rest    func(*run) // used instead of do in a probe of the REST API
 	assumed []string
-	unknown bool // the gateway assumes nothing about this
+	unknown bool // the gateway has no assumption, so any finding is accepted
 }
 
-// run is a running probe.
+// run is the state of a running probe.
 type run struct {
 	probe
 
@@ -110,7 +111,7 @@ type run struct {
 	trace      trace
 	facts      []string
 	notes      []string
-	keyProblem string  // why the key, not the API, explains the findings
+	keyProblem string  // why the findings are due to the key, not to the API; "" if they are not
 	micros     float64 // cost in millionths of a dollar
 }
 
@@ -133,7 +134,7 @@ func Run(ctx context.Context, o Options) []Result {
 	lists := o.probes()
 	results := make([][]Result, len(lists))
 	b := &budget{Options: o, remaining: o.Dollars}
-	// The first probe of a model tests whether this key has access to it.
+	// The first probe of a model tests whether the model is available to this key. The others run only if it is.
 	b.forEach(len(lists), func(i int) { results[i] = []Result{b.run(ctx, lists[i][0])} })
 	type place struct{ model, probe int }
 	var rest []place
@@ -179,7 +180,8 @@ func (o Options) probes() (lists [][]probe) {
 }
 
 // maxCost returns a generous upper bound of a probe's cost in dollars. Voice has 25 tokens a second
-// (https://ai.google.dev/gemini-api/docs/tokens). Two turns have 400 tokens of text and 200 of sound each.
+// (https://ai.google.dev/gemini-api/docs/tokens). The prompts of two turns have 400 tokens of text and 200 of audio
+// each.
 func (p probe) maxCost(prices pricing.Table) float64 {
 	m, ok := prices.PricesOf(p.model)
 	if !ok || p.maxVoice == 0 {
@@ -191,15 +193,16 @@ func (p probe) maxCost(prices pricing.Table) float64 {
 	}) / 1e6
 }
 
-// budget runs probes as long as there is money left.
+// budget runs probes until Options.Dollars are used up.
 type budget struct {
 	Options
 
 	mu        sync.Mutex
-	remaining float64 // dollars not reserved; guarded by mu
+	remaining float64 // dollars that are neither spent nor reserved; guarded by mu
 }
 
-// forEach calls do with the numbers from 0 to n-1, Parallel calls at a time, and waits for all calls.
+// forEach calls do with the numbers from 0 to n-1, and waits for all calls. At most Parallel calls run at the same
+// time.
 func (b *budget) forEach(n int, do func(int)) {
 	var work errgroup.Group
 	work.SetLimit(max(1, b.Parallel))
@@ -232,7 +235,7 @@ func (b *budget) run(ctx context.Context, p probe) Result {
 	return r
 }
 
-// skip records a probe that is not run.
+// skip reports a probe that is not run, with why as the verdict.
 func (b *budget) skip(p probe, why Verdict, notes ...string) Result {
 	r := Result{Model: p.model, Name: p.name, Assumed: p.assumed, Verdict: why, Notes: notes}
 	b.report(r)
@@ -281,7 +284,7 @@ func runProbe(ctx context.Context, o Options, p probe) Result {
 	return result
 }
 
-// buildSetup builds the setup.
+// buildSetup builds the setup from config and raw of the probe.
 func (t *talk) buildSetup() error {
 	config := map[string]any{
 		"model": t.model, "systemInstruction": instruction,
@@ -310,7 +313,7 @@ func parseConfig(config map[string]any, vertex *api.Vertex) (liveconfig.Config, 
 	return liveconfig.Parse(encode(config), "config", liveconfig.Scope{Vertex: vertex})
 }
 
-// mergeTree merges a tree into another one.
+// mergeTree merges the fields of over into under. A nil value removes a field.
 func mergeTree(under, over map[string]any) {
 	for name, value := range over {
 		object, isObject := value.(map[string]any)

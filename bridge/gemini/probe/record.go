@@ -22,30 +22,30 @@ import (
 type Recording struct {
 	Client  *api.Client
 	Comment traces.Comment
-	Config  json.RawMessage // a LiveConfig; nil means the default model
+	Config  json.RawMessage // session config of a client; nil means the default model without settings
 
-	// Steps are the client's actions: "text WORDS", "speech" (a sentence to remember), "wait 5s", "end"
+	// Steps lists the client's actions: "text WORDS", "speech" (a sentence to remember), "wait 5s", "end"
 	// (audioStreamEnd), "mute" and "unmute". Between steps, the client sends silence in real time.
 	Steps []string
 
 	To io.Writer
 }
 
-// stepTimeout bounds the wait for the answer to a step.
+// stepTimeout limits the wait for the answer to a step.
 const stepTimeout = 30 * time.Second
 
 // recorder is a conversation being recorded.
 type recorder struct {
 	conn    *gemini.Conn
-	turns   chan struct{} // one entry per turnComplete
+	turns   chan struct{} // receives a value for each turnComplete
 	endErr  chan error
-	todo    chan func(context.Context) error // for the sending goroutine
-	sound   []int16                          // audio to send; owned by the sending goroutine
-	isMuted bool                             // owned by the sending goroutine
+	todo    chan func(context.Context) error // functions to run in the sending goroutine
+	sound   []int16                          // audio to send; used only by the sending goroutine
+	isMuted bool                             // no audio is sent; used only by the sending goroutine
 }
 
-// Record runs a conversation and writes its messages. Calls are answered with {"output":"ok"}. An error that ends the
-// connection becomes part of the recording.
+// Record runs a conversation and writes its messages to o.To. It answers calls with {"output":"ok"}. If the connection
+// ends with an error, the error is written as well.
 func Record(ctx context.Context, o Recording) error {
 	for i, step := range o.Steps {
 		if _, err := parseStep(step); err != nil {
@@ -84,7 +84,7 @@ func Record(ctx context.Context, o Recording) error {
 	return endRecording(writer, err)
 }
 
-// endRecording writes the end of a connection. A close by the server is not an error.
+// endRecording writes how the connection ended. If the server has closed it, this is not an error.
 func endRecording(writer *traces.Recorder, err error) error {
 	if closed, ok := errors.AsType[*wire.CloseError](err); ok {
 		return writer.Close(closed.Code, closed.Reason)
@@ -92,7 +92,7 @@ func endRecording(writer *traces.Recorder, err error) error {
 	return errors.Join(err, writer.Close(0, ""))
 }
 
-// parseStep validates a step, and returns the duration of a wait.
+// parseStep validates a step. For "wait", it returns the duration.
 func parseStep(step string) (wait time.Duration, err error) {
 	word, rest, _ := strings.Cut(step, " ")
 	switch {
@@ -107,7 +107,7 @@ func parseStep(step string) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// run runs the steps. After text and speech it waits for the end of the turn that answers them.
+// run runs the steps. After "text" and "speech", it waits for the end of the next turn.
 func (r *recorder) run(ctx context.Context, steps []string) error {
 	for _, step := range steps {
 		word, rest, _ := strings.Cut(step, " ")
@@ -116,7 +116,7 @@ func (r *recorder) run(ctx context.Context, steps []string) error {
 			return err
 		}
 		for len(r.turns) > 0 {
-			<-r.turns // discard ends of earlier turns
+			<-r.turns // discards the ends of earlier turns
 		}
 		answered := r.turns
 		switch word {
@@ -143,7 +143,7 @@ func (r *recorder) run(ctx context.Context, steps []string) error {
 	return nil
 }
 
-// do runs f in the sending goroutine.
+// do passes f to the sending goroutine, which runs it. do does not wait for f.
 func (r *recorder) do(ctx context.Context, f func(context.Context) error) error {
 	select {
 	case r.todo <- f:
@@ -155,7 +155,7 @@ func (r *recorder) do(ctx context.Context, f func(context.Context) error) error 
 	}
 }
 
-// wait waits for a duration, or until a turn ends.
+// wait blocks for a duration, or until a turn ends.
 func (r *recorder) wait(ctx context.Context, d time.Duration, turn <-chan struct{}) error {
 	if d == 0 {
 		return nil
@@ -171,15 +171,15 @@ func (r *recorder) wait(ctx context.Context, d time.Duration, turn <-chan struct
 	return nil
 }
 
-// textMessage returns a text in the form that all models accept.
+// textMessage returns a message with a typed text, in a form that all models accept.
 func textMessage(text string) wire.ClientMessage {
 	return wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}}
 }
 
-// speech16 returns the sentence of the probes at 16 kHz.
+// speech16 returns the spoken sentence of the probes at 16 kHz.
 func speech16() []int16 { return repeat(g711.MuLaw.Append(nil, speech), 16000/speechRate) }
 
-// send sends the microphone's audio in real time, and runs the functions in todo in between.
+// send sends audio in real time: the samples in sound, and then silence. In between, it runs the functions from todo.
 func (r *recorder) send(ctx context.Context) error {
 	ticker := time.NewTicker(frame)
 	defer ticker.Stop()
@@ -206,7 +206,7 @@ func (r *recorder) send(ctx context.Context) error {
 	}
 }
 
-// read receives until the connection ends.
+// read receives messages until the connection ends.
 func (r *recorder) read(ctx context.Context) error {
 	for {
 		m, err := r.conn.Recv(ctx)

@@ -12,7 +12,7 @@ import (
 	"voxgate/bridge/gemini/traces"
 )
 
-// Report is the outcome of a run, to be published and compared.
+// Report is the result of a run, which can be published and compared with other runs.
 type Report struct {
 	// Made is the time of the run, and Version is the version of the gateway. Server is "the Gemini API", "Vertex AI", or "another
 	// server".
@@ -23,19 +23,19 @@ type Report struct {
 	Results []Result `json:"results"`
 }
 
-// Message is one message of a conversation, without sound, pictures, handles and session IDs.
+// Message is one message of a conversation. Sound, pictures, handles and session IDs are removed.
 type Message struct {
-	At   float64         `json:"at"`   // seconds after the first
+	At   float64         `json:"at"`   // seconds since the first message
 	From string          `json:"from"` // "us" (the probe) or "server"
 	JSON json.RawMessage `json:"json"`
 }
 
 const (
-	// maxMessages limits the messages kept of a conversation. Audio comes in up to 50 messages a second, and the first and the last
-	// few of them are enough.
+	// maxMessages limits the messages that are kept of a conversation. Audio comes in up to 50 messages a second, and the first and
+	// the last messages are sufficient.
 	maxMessages = 120
 
-	// maxMessage bounds a message in bytes.
+	// maxMessage limits the size of a message that is kept, in bytes.
 	maxMessage = 8 << 10
 )
 
@@ -44,11 +44,11 @@ type trace struct {
 	mu      sync.Mutex
 	start   time.Time
 	list    []Message
-	dropped int // number of messages dropped in the middle
+	dropped int // number of messages that were dropped in the middle of the list
 	redact  traces.Redactor
 }
 
-// add adds a message. Both sides of a connection call it.
+// add stores a message. It is called by the sending and by the receiving goroutine.
 func (t *trace) add(sent bool, frame []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,8 +77,8 @@ func (t *trace) messages() []Message {
 	return slices.Insert(slices.Clone(t.list), maxMessages/2, Message{At: t.list[maxMessages/2].At, From: "us", JSON: note})
 }
 
-// redactMessage removes secrets and long content from a message. Conn has already removed the key from the server's messages.
-// The caller must hold mu.
+// redactMessage removes secrets and long content from a message. gemini.Conn has already removed the key from the server's
+// messages. The caller must hold mu.
 func (t *trace) redactMessage(frame []byte) json.RawMessage {
 	t.redact.Numbers = true
 	text := t.redact.RedactMessage(frame)
@@ -102,7 +102,7 @@ func (r Report) Clean() Report {
 	return r
 }
 
-// Difference describes a probe whose facts differ between the report and the run compared with it.
+// Difference describes a probe that found other facts in a run than in the report that the run is compared with.
 type Difference struct {
 	ID             string
 	Reported, Here []string
@@ -112,7 +112,8 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: the report has %q, here it is %q", d.ID, strings.Join(d.Reported, "; "), strings.Join(d.Here, "; "))
 }
 
-// Compare returns the differences between two runs, among the probes that both have run.
+// Compare returns the differences between a report and a run, for the probes that were run in both. compared is the
+// number of these probes.
 func Compare(reported, here []Result) (different []Difference, compared int) {
 	found := make(map[string]Result, len(here))
 	for _, r := range here {
@@ -134,7 +135,7 @@ func (r Result) wasRun() bool {
 	return r.Verdict == AsAssumed || r.Verdict == Different || r.Verdict == Learned
 }
 
-// Findings returns the results that replace assumptions of the gateway, by model.
+// Findings returns the results that replace assumptions of the gateway. The key is the name of a model.
 func (r Report) Findings() map[string]liveconfig.Findings {
 	all := make(map[string]liveconfig.Findings)
 	for _, result := range r.Results {
@@ -163,7 +164,7 @@ func (r Report) Findings() map[string]liveconfig.Findings {
 	return all
 }
 
-// Models returns the models with results in the report.
+// Models returns the models that have results in the report.
 func (r Report) Models() (models []string) {
 	for _, result := range r.Results {
 		if result.wasRun() && !slices.Contains(models, result.Model) {

@@ -20,7 +20,8 @@ const (
 	embedder = "gemini-embedding-001"
 )
 
-// restModels returns the models for REST calls on a server. On Vertex AI embeddings are another API.
+// restModels returns the models that are probed with REST calls on a server. Embeddings are omitted on Vertex AI, where
+// they are another API.
 func restModels(vertex bool) []string {
 	if vertex {
 		return []string{writer}
@@ -28,7 +29,8 @@ func restModels(vertex bool) []string {
 	return []string{writer, embedder}
 }
 
-// restProbes returns the probes of the calls that the REST endpoint forwards (docs/rest.md), or nil for other models.
+// restProbes returns the probes of the calls that the gateway's REST endpoint forwards (docs/rest.md), or nil for a
+// model that is not in restModels.
 func restProbes(model string) (list []probe) {
 	plum := genai.Text("plum")
 	plumConfig := &genai.GenerateContentConfig{SystemInstruction: genai.Text(instruction)[0]}
@@ -95,7 +97,7 @@ func restProbes(model string) (list []probe) {
 	return list
 }
 
-// call runs a call of Google's SDK, and records its messages. If it fails, call adds a fact and returns false.
+// call runs a call of Google's SDK, and stores its messages. If the call fails, it adds a fact and returns false.
 func (r *run) call(f func(context.Context, *genai.Models) error) bool {
 	transport := traceTransport{tools.NewTransport(), &r.trace}
 	defer transport.CloseIdleConnections()
@@ -123,10 +125,10 @@ func (r *run) call(f func(context.Context, *genai.Models) error) bool {
 	return false
 }
 
-// maxAnswer bounds a response, in bytes.
+// maxAnswer limits a response, in bytes.
 const maxAnswer = 1 << 20
 
-// traceTransport records the bodies of requests and responses.
+// traceTransport stores the bodies of requests and responses in the trace of a probe.
 type traceTransport struct {
 	*http.Transport
 	trace *trace
@@ -152,7 +154,7 @@ func (t traceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// addReplyFacts adds the facts of a response in one or more chunks.
+// addReplyFacts adds the facts about a response, which may consist of several chunks.
 func (r *run) addReplyFacts(pieces ...*genai.GenerateContentResponse) {
 	var reply wire.Reply
 	var replyText string

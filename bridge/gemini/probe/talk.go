@@ -17,32 +17,33 @@ import (
 	"voxgate/media/g711"
 )
 
-// speech says "Please remember the word plum.", in mu-law at 8 kHz: espeak-ng -v en -s 150 "Please remember the word
-// plum."
+// speech is the spoken sentence "Please remember the word plum.", in mu-law at 8 kHz: espeak-ng -v en -s 150 "Please
+// remember the word plum."
 //
 //go:embed speech.ulaw
 var speech []byte
 
-// speechRate is the sampling rate of speech in Hz. The Live API resamples audio declared at another rate than its own 16 kHz.
+// speechRate is the sample rate of speech, in Hz. The Live API resamples audio whose declared rate is not its own 16
+// kHz.
 const speechRate = 8000
 
 const (
-	// dialTimeout bounds the time to setupComplete.
+	// dialTimeout limits the time to setupComplete.
 	dialTimeout = 20 * time.Second
 
-	// answerTimeout bounds the wait for an answer; slowTimeout is for slow models.
+	// answerTimeout limits the wait for an answer. slowTimeout is the limit for slow models.
 	answerTimeout = 15 * time.Second
 	slowTimeout   = 45 * time.Second
 
-	// quiet is the time without voice after which the model counts as silent.
+	// quiet is the time without voice after which the model is assumed to have finished.
 	quiet = 3 * time.Second
 )
 
-// talk is one conversation of a probe. Its methods add the facts that the probe finds.
+// talk is one conversation of a probe. Its methods add facts to the run.
 type talk struct {
 	*run
 
-	config liveconfig.Config // the client's config as package liveconfig has processed it
+	config liveconfig.Config // the probe's config, as translated by package liveconfig
 	object json.RawMessage   // the setup that is sent
 	alpha  bool
 
@@ -52,7 +53,7 @@ type talk struct {
 	reader       sync.WaitGroup
 	handle       string // the newest resumption handle
 	isOver       bool
-	mayBeRefused bool // the setup may still be refused
+	mayBeRefused bool // the server may still refuse the setup
 }
 
 // event is one message of the server, or the end of the connection.
@@ -62,26 +63,25 @@ type event struct {
 	err   error
 }
 
-// modelOutput collects the messages that arrive while a probe listens.
+// modelOutput collects the server's messages while a probe is listening.
 type modelOutput struct {
 	voice           time.Duration
-	rate            int    // Hz
+	rate            int    // sample rate of the voice in Hz
 	text            string // the model's words: transcript or text
-	question        string // the server's transcript of the speech
+	question        string // the server's transcript of the user's speech
 	calls           []wire.FunctionCall
 	interrupted     int
 	generationCount int
-	turns           int // turns with an answer
+	turns           int // number of turns with an answer
 	idle            bool
 	goAway          bool
 	tokens          wire.Tokens
 
-	voiceBefore time.Duration // length of the voice before the current turn; textBefore is that of the text
+	voiceBefore time.Duration // length of the voice before the current turn; textBefore is the length of the text before it
 	textBefore  int
 }
 
-// open dials with the talk's setup, and reports whether the server accepted it. The history is for a new session,
-// without a handle.
+// open dials with the talk's setup, and reports whether the server accepted it. history is used only if handle is "".
 func (t *talk) open(handle string, history ...wire.Content) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, dialTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func (t *talk) close() {
 	t.conn = nil
 }
 
-// read forwards messages until the connection ends.
+// read passes messages to a channel until the connection ends.
 func read(ctx context.Context, conn *gemini.Conn, to chan<- event) {
 	for {
 		m, err := conn.Recv(ctx)
@@ -139,7 +139,7 @@ func read(ctx context.Context, conn *gemini.Conn, to chan<- event) {
 	}
 }
 
-// listen handles messages until done returns true, or for at most limit.
+// listen handles messages until done returns true, but for at most limit. It returns what the server has sent.
 func (t *talk) listen(limit time.Duration, done func(*modelOutput) bool) (h modelOutput) {
 	timer := time.After(limit)
 	for !t.isOver && t.conn != nil && !done(&h) {
@@ -199,7 +199,7 @@ func (t *talk) handleEvent(e event, h *modelOutput) {
 	}
 }
 
-// awaitAnswer waits until the model has answered and is idle.
+// awaitAnswer waits until the model has answered and has finished.
 func (t *talk) awaitAnswer() modelOutput {
 	limit := answerTimeout
 	if t.config.Profile.Slow {
@@ -231,7 +231,7 @@ func (t *talk) awaitCall() (wire.FunctionCall, bool) {
 	return h.calls[0], true
 }
 
-// send sends messages, and records a failure. The reason why the connection ended comes from listen.
+// send sends messages. If that fails, it adds a note; the reason for the end of the connection comes from listen.
 func (t *talk) send(messages ...wire.ClientMessage) {
 	for _, m := range messages {
 		if t.conn == nil || t.isOver {
@@ -243,7 +243,7 @@ func (t *talk) send(messages ...wire.ClientMessage) {
 	}
 }
 
-// sendText sends a text as a turn, in the form that the model accepts, and requests an answer if it is complete.
+// sendText sends a text as a turn, in the form that the model accepts. If complete is set, it requests an answer.
 func (t *talk) sendText(text string, complete bool) {
 	t.send(t.config.TypedTurn(parts(text), complete)...)
 }
@@ -261,7 +261,7 @@ func (t *talk) respond(c wire.FunctionCall, response string, scheduling string, 
 
 const frame = 20 * time.Millisecond
 
-// speak sends the sentence of this package and then silence, both in real time.
+// speak sends the spoken sentence and then silence, both in real time.
 func (t *talk) speak(rate int, silence time.Duration) {
 	pcm := g711.MuLaw.Append(nil, speech)
 	if rate != speechRate {
@@ -286,7 +286,7 @@ func (t *talk) speak(rate int, silence time.Duration) {
 	}
 }
 
-// repeat raises the sample rate by repeating samples. The distortion above 4 kHz does not matter for speech
+// repeat multiplies the sample rate by repeating samples. The distortion above 4 kHz does not matter for speech
 // recognition.
 func repeat(pcm []int16, times int) []int16 {
 	out := make([]int16, 0, len(pcm)*times)
@@ -298,7 +298,7 @@ func repeat(pcm []int16, times int) []int16 {
 	return out
 }
 
-// checkWord adds the fact that the model has said a word, or has not.
+// checkWord adds the fact whether the model has said a word.
 func (t *talk) checkWord(h modelOutput, word string) {
 	switch {
 	case t.isOver || h.text == "" && h.voice == 0: // a fact was added already
@@ -310,8 +310,8 @@ func (t *talk) checkWord(h modelOutput, word string) {
 	}
 }
 
-// addEnd records how a connection was closed or refused. The status code is a fact. The text is only a note, because
-// Google changes its wording.
+// addEnd adds facts about how a connection was closed or refused. The status code is a fact. The text is only a note,
+// because Google changes its wording.
 func (t *talk) addEnd(how string, err error) {
 	closed, isClose := errors.AsType[*wire.CloseError](err)
 	refused, isRefusal := errors.AsType[*wire.HandshakeError](err)
@@ -334,7 +334,7 @@ func (t *talk) addEnd(how string, err error) {
 	t.addNote("%v", err)
 }
 
-// setUnavailable records that a failure has its cause in the key, such as a lack of quota, and not in the API.
+// setUnavailable records that a failure is due to the key, for example to its quota, and not to the API.
 func (r *run) setUnavailable(cause wire.Cause) {
 	if cause == wire.Quota || cause == wire.Auth {
 		r.keyProblem = fmt.Sprint(cause)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Client is a message of the client, with field names in camel or snake case.
+// Client is a message of the client. Its field names may be in camelCase or snake_case.
 type Client struct {
 	RealtimeInput *RealtimeInput
 	ClientContent *struct {
@@ -29,16 +29,16 @@ type Client struct {
 
 // RealtimeInput is input without turns.
 type RealtimeInput struct {
-	Audio          []Blob // joined from the fields audio and mediaChunks
+	Audio          []Blob // the content of the fields audio and mediaChunks
 	AudioStreamEnd bool
 	ActivityStart  bool
 	ActivityEnd    bool
 }
 
-// Blob is media data: base64, or its placeholder.
+// Blob is media data. Data is base64, or a placeholder for it (see [Sound]).
 type Blob struct{ MIMEType, Data string }
 
-// ReadClient parses a message of the client. Unknown names are ignored.
+// ReadClient parses a message of the client. Unknown fields are ignored.
 func ReadClient(msg json.RawMessage) (Client, error) {
 	var wire struct {
 		Client
@@ -74,7 +74,7 @@ type Answer struct {
 	TurnComplete bool
 }
 
-// voiceRate is the sampling rate of the model's voice, in Hz.
+// voiceRate is the sample rate of the model's voice, in Hz.
 const voiceRate = 24000
 
 // ReadAnswer extracts transcript, text and voice from a message of the server. An unreadable message yields a zero Answer.

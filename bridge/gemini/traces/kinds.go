@@ -37,7 +37,8 @@ type server struct {
 	VoiceActivity *struct{ Type string }
 }
 
-// Kind names the parts of a server message in a fixed order, such as "voice+transcript" or "turnComplete+usage".
+// Kind returns the names of the parts of a server message, in a fixed order: "voice+transcript" or
+// "turnComplete+usage".
 func Kind(msg json.RawMessage) string {
 	var m server
 	if err := json.Unmarshal(msg, &m); err != nil {
@@ -90,7 +91,7 @@ func Kind(msg json.RawMessage) string {
 	}
 	if a := m.VoiceActivity; a != nil {
 		add(a.Type, true)
-		add("serverContent {}", m.ServerContent != nil && len(parts) == 1) // version 3.1 sends it beside the real fields
+		add("serverContent {}", m.ServerContent != nil && len(parts) == 1) // version 3.1 sends an empty serverContent together with other fields
 	}
 	if len(parts) == 0 {
 		return "{}"

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Recorder writes the messages of one connection without secrets and sound (see [Redactor]). It is safe for concurrent
+// Recorder writes the messages of one connection, without secrets and sound (see [Redactor]). It is safe for concurrent
 // use.
 type Recorder struct {
 	mu    sync.Mutex
@@ -22,7 +22,7 @@ type Recorder struct {
 	start time.Time
 	err   error
 
-	// The small messages of sent audio are joined to one line per stretch of speech or silence.
+	// Sent audio comes in small messages. Those of one stretch of speech or silence are written as one line.
 	sound   Sound
 	soundAt float64
 	rate    int
@@ -38,7 +38,7 @@ func NewRecorder(to io.Writer, c Comment) *Recorder {
 	return r
 }
 
-// Add writes a message that was sent or received. It does not keep the frame.
+// Add writes a message that was sent or received. It does not retain the frame.
 func (r *Recorder) Add(sent bool, frame []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,13 +49,13 @@ func (r *Recorder) Add(sent bool, frame []byte) {
 	if sent {
 		dir = Up
 	}
-	if sent || !r.sound.Silent { // continuing silence is one line, even if other messages arrive
+	if sent || !r.sound.Silent { // received messages do not end a stretch of silence
 		r.endSound()
 	}
 	r.writeLine(Line{Dir: dir, MS: r.elapsedMS(), Msg: r.redact.RedactMessage(frame)})
 }
 
-// Close writes how the server closed the connection, unless code is 0, and returns the first error of the recording.
+// Close writes how the server closed the connection, unless code is 0. It returns the first error of the recording.
 func (r *Recorder) Close(code int, reason string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *Recorder) writeLine(line any) {
 	}
 }
 
-// addSound adds a message to the current sound if the message holds only audio, and reports whether it did.
+// addSound adds a message to the current stretch of sound, if the message has only audio. It reports whether it did.
 func (r *Recorder) addSound(frame []byte) bool {
 	var m struct {
 		RealtimeInput *struct{ Audio *Blob }
@@ -116,7 +116,7 @@ func (r *Recorder) addSound(frame []byte) bool {
 	return true
 }
 
-// endSound writes the current sound.
+// endSound writes the current stretch of sound, if any.
 func (r *Recorder) endSound() {
 	if r.sound.Length == 0 {
 		return

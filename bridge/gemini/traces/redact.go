@@ -8,19 +8,19 @@ import (
 	"slices"
 )
 
-// Redactor removes keys, tokens, handles, project names and sound from messages. A repeated secret gets the same name,
-// so handles can be followed. The zero value is ready. It is not safe for concurrent use.
+// Redactor removes keys, tokens, handles, project names and sound from messages. The same secret always gets the same
+// replacement, so that handles can be recognized. The zero value is ready to use. It is not safe for concurrent use.
 type Redactor struct {
-	// Numbers also removes numbers of six digits and more, which may be those of a project.
+	// Numbers makes the Redactor also remove numbers of six or more digits, which may be project numbers.
 	Numbers bool
 
 	names map[string]string // replacement of each secret
 }
 
-// secretFields are the fields whose strings must be redacted.
+// secretFields lists the fields whose strings are redacted.
 var secretFields = []string{"newHandle", "handle", "sessionId", "voiceConsentSignature", "thoughtSignature"}
 
-// keys match Google's keys and tokens; projects match the prefix of full model names on Vertex AI.
+// keys matches Google's keys and tokens. projects matches the prefix of full model names on Vertex AI.
 var (
 	keys     = regexp.MustCompile(`AIza[\w-]{10,}|ya29\.[\w.-]+|auth_tokens/[\w-]+`)
 	projects = regexp.MustCompile(`projects/[^/"]+/(locations/[^/"]+/)?`)
@@ -36,7 +36,8 @@ func (r *Redactor) RedactText(text string) string {
 	return text
 }
 
-// RedactMessage returns a message without secrets. Sound is replaced by its length in base64 characters.
+// RedactMessage returns a message without secrets. Sound is replaced by a placeholder with its length in base64
+// characters.
 func (r *Redactor) RedactMessage(frame []byte) json.RawMessage {
 	var tree any
 	dec := json.NewDecoder(bytes.NewReader(frame))
@@ -51,7 +52,7 @@ func (r *Redactor) RedactMessage(frame []byte) json.RawMessage {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// redactValue redacts the value of a field.
+// redactValue returns the value of a field without secrets.
 func (r *Redactor) redactValue(name string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -64,7 +65,7 @@ func (r *Redactor) redactValue(name string, value any) any {
 		}
 	case string:
 		switch {
-		case name == "data" && len(v) > len("AAA="): // longer than one sample, with which Google begins turns
+		case name == "data" && len(v) > len("AAA="): // one sample, with which Google begins turns, is not replaced
 			return fmt.Sprintf("<%d chars>", len(v))
 		case slices.Contains(secretFields, name) && v != "":
 			return r.nameOf(name, v)
@@ -74,7 +75,7 @@ func (r *Redactor) redactValue(name string, value any) any {
 	return value
 }
 
-// nameOf returns the replacement of a secret in a field.
+// nameOf returns the replacement for a secret in a field.
 func (r *Redactor) nameOf(field, secret string) string {
 	if r.names == nil {
 		r.names = map[string]string{}

@@ -1,5 +1,5 @@
 // Package traces reads and writes recordings of the messages between a client and the Live API: JSON lines without sound, keys and
-// handles. Its testdata are published recordings; the first line of each names its source.
+// handles. Its testdata contains published recordings. The first line of each names its source.
 package traces
 
 import (
@@ -28,20 +28,20 @@ type Comment struct {
 	Date    string `json:"date"`
 	Model   string `json:"model"`
 	Backend string `json:"backend"`
-	Real    string `json:"real,omitempty"` // which part comes from the server, and how it was recorded
-	Clock   string `json:"ms,omitempty"`   // what the times are relative to
+	Real    string `json:"real,omitempty"` // which part of the recording is from a real server, and how it was recorded
+	Clock   string `json:"ms,omitempty"`   // what the times (ms) are relative to
 	Audio   string `json:"audio,omitempty"`
 	Note    string `json:"note,omitempty"`
 
-	// Microphone is the silence that the client sends after each speech, such as "500ms". Empty means to the
-	// recording's end.
+	// Microphone is the length of the silence that the client sends after each speech, such as "500ms". If it is empty,
+	// the client sends silence until the end of the recording.
 	Microphone string `json:"microphone,omitempty"`
 }
 
 // Directions of a [Line].
 const (
-	Up       = "up"    // from the client
-	Down     = "down"  // from the server
+	Up       = "up"    // message of the client
+	Down     = "down"  // message of the server
 	EndClose = "close" // the server has closed the connection
 	Note     = "note"  // a remark of the author
 )
@@ -49,22 +49,22 @@ const (
 // Line is one line of a recording after the first.
 type Line struct {
 	Dir   string          `json:"dir"`
-	MS    *float64        `json:"ms,omitempty"` // milliseconds since the start; nil means not recorded
+	MS    *float64        `json:"ms,omitempty"` // milliseconds since the start; nil if not recorded
 	Msg   json.RawMessage `json:"msg,omitempty"`
 	Times int             `json:"times,omitempty"` // number of equal messages in a row; 0 means one
 	Note  string          `json:"note,omitempty"`
 
-	// Context of a close, in a file with lines of several connections.
+	// The following fields describe the connection of a close, in a file with the closes of several connections.
 	After   string `json:"after,omitempty"`
 	Model   string `json:"model,omitempty"`
 	Backend string `json:"backend,omitempty"`
 	Source  string `json:"source,omitempty"`
 	Date    string `json:"date,omitempty"`
 
-	Bytes int `json:"bytes,omitempty"` // original size of the frame
+	Bytes int `json:"bytes,omitempty"` // original size of the message
 }
 
-// Close is the Msg of a close.
+// Close is the content of Line.Msg in a line with the direction EndClose.
 type Close struct {
 	Code   int    `json:"code"`
 	Reason string `json:"reason"`
@@ -77,12 +77,11 @@ type Trace struct {
 	Lines   []Line
 }
 
-// Variable is an environment variable with a recording that tests read instead of the package's own. `make traces` sets
-// it.
+// Variable is the environment variable with the path of a recording. Tests then read this recording instead of the
+// package's own. `make traces` sets it.
 const Variable = "VOXGATE_TRACE"
 
-// ReadTests reads the recordings for a test: those of dir, the testdata of this package, or the file named by the environment
-// variable.
+// ReadTests reads the recordings for a test: all in dir, or only the file that the environment variable names.
 func ReadTests(dir string) ([]Trace, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if file := os.Getenv(Variable); file != "" {
@@ -98,7 +97,7 @@ func ReadTests(dir string) ([]Trace, error) {
 			return nil, openErr
 		}
 		trace, readErr := Read(f)
-		_ = f.Close() // an error does not matter, because the file was only read
+		_ = f.Close() // an error is ignored, because the file was only read
 		if readErr != nil {
 			return nil, fmt.Errorf("%s: %w", file, readErr)
 		}
@@ -108,7 +107,7 @@ func ReadTests(dir string) ([]Trace, error) {
 	return list, err
 }
 
-// maxLine bounds a line of a recording, in bytes.
+// maxLine limits a line of a recording, in bytes.
 const maxLine = 16 << 20
 
 // Read reads one recording.
@@ -147,16 +146,16 @@ func Read(r io.Reader) (Trace, error) {
 	return t, nil
 }
 
-// Count returns the number of messages in the line.
+// Count returns how many messages the line stands for.
 func (l *Line) Count() int { return max(l.Times, 1) }
 
-// CloseFrame returns the content of a close.
+// CloseFrame returns the content of a line with the direction EndClose.
 func (l *Line) CloseFrame() (c Close, err error) {
 	err = json.Unmarshal(l.Msg, &c)
 	return c, err
 }
 
-// Setup returns the setup that the client has sent, or nil if it was not recorded.
+// Setup returns the setup that the client has sent, or nil if it is not in the recording.
 func (t *Trace) Setup() json.RawMessage {
 	for i := range t.Lines {
 		var m struct{ Setup json.RawMessage }
@@ -184,7 +183,8 @@ func (t *Trace) IsVertex() bool {
 	return strings.Contains(t.Comment.Backend, "Vertex") || strings.Contains(setup.Model, "publishers/google")
 }
 
-// Placeholders for sound. Those without a length count as unknownLength, which is common for Google's chunks.
+// Placeholders for sound in a recording. Those without a length (cutSound) count as unknownLength, a common length of
+// Google's chunks.
 var (
 	charsOf  = regexp.MustCompile(`^<(\d+) chars>$`)
 	lengthOf = regexp.MustCompile(`^<(\d+) ms of (speech|silence)\b`)
@@ -195,12 +195,12 @@ const unknownLength = 40 * time.Millisecond
 
 // Sound is a placeholder for sound: base64 of Chars characters, or a Length of speech or silence.
 type Sound struct {
-	Chars  int // 0 means that Length has the size
+	Chars  int // number of base64 characters; 0 means that Length is set instead
 	Length time.Duration
 	Silent bool
 }
 
-// ReadSound parses a placeholder for the data of a blob; ok is false if it is the data itself.
+// ReadSound parses a placeholder in the data of a blob. ok is false if data is not a placeholder.
 func ReadSound(data string) (s Sound, ok bool) {
 	if m := charsOf.FindStringSubmatch(data); m != nil {
 		s.Chars, _ = strconv.Atoi(m[1])
@@ -221,14 +221,14 @@ func (s Sound) Bytes(rate int) int {
 	return 2 * int(s.Length.Seconds()*float64(rate))
 }
 
-// PCM returns sound at rate Hz: non-repeating tones for speech, or silence.
+// PCM returns audio for the placeholder at rate Hz: tones that do not repeat for speech, or silence.
 func (s Sound) PCM(rate int) []int16 {
 	pcm := make([]int16, s.Bytes(rate)/2)
 	if s.Silent {
 		return pcm
 	}
 	for i := range pcm {
-		chance := uint32(i*50/rate+1) * 2654435761 >> 8 // pseudo-random; changes every 20 ms
+		chance := uint32(i*50/rate+1) * 2654435761 >> 8 // a pseudo-random number that changes every 20 ms
 		pcm[i] = int16(float64(2000+chance%8000) * math.Sin(2*math.Pi*float64(200+chance%801)*float64(i)/float64(rate)))
 	}
 	return pcm
@@ -236,8 +236,8 @@ func (s Sound) PCM(rate int) []int16 {
 
 var dataField = regexp.MustCompile(`"data":\s*"(<[^"]*>)"`)
 
-// WithSound replaces placeholders for sound in a server message by base64 of PCM. All its samples have one value, so that a test
-// can find them.
+// WithSound replaces the placeholders for sound in a server message by base64 of PCM. All samples have the given value, so that
+// a test can find them.
 func WithSound(msg json.RawMessage, value int16, rate int) json.RawMessage {
 	return dataField.ReplaceAllFunc(msg, func(field []byte) []byte {
 		s, ok := ReadSound(string(dataField.FindSubmatch(field)[1]))

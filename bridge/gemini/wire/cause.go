@@ -9,20 +9,20 @@ import (
 type Cause int
 
 const (
-	// Lost means that the connection was lost. Another dial with the newest handle is worthwhile.
+	// Lost means that the connection was lost. Dialling again with the newest handle may succeed.
 	Lost Cause = iota
 
-	// StaleHandle means that the server no longer knows the handle's session. Without a handle, it means that the model
-	// is unknown.
+	// StaleHandle means that the server no longer has the session of the handle. If the setup had no handle, it means
+	// that the model is unknown.
 	StaleHandle
 
 	// Quota means that the key or the project has used up its quota.
 	Quota
 
-	// Fatal means that the same setup, or the same message, will be refused again.
+	// Fatal means that the server will refuse the same setup or message again.
 	Fatal
 
-	// Auth means that the key or the token is not accepted.
+	// Auth means that the key or the access token is not accepted.
 	Auth
 )
 
@@ -31,8 +31,8 @@ func (c Cause) String() string {
 	return [...]string{"lost", "stale handle", "quota", "fatal", "auth"}[c]
 }
 
-// causes is searched from the top for the first line whose code and text match. Code 0 matches all. Texts are in lower
-// case.
+// causes is searched from the top for the first line whose code and text match. Code 0 matches all codes, and "" all
+// texts. Texts are in lower case.
 //
 // Sources: RFC 6455 section 7.4.1 for the codes; for the reasons
 // docs.cloud.google.com/gemini-enterprise-agent-platform/models/live-api/troubleshooting, and the threads named in the
@@ -42,31 +42,32 @@ var causes = []struct {
 	text  string
 	cause Cause
 }{
-	{0, "resource_exhausted", Quota}, // close code 1011, sometimes without the code
+	{0, "resource_exhausted", Quota}, // with close code 1011, and sometimes without a code
 	{0, "resource has been exhausted", Quota},
 	{0, "quota", Quota},
 	{0, "rate limit", Quota},
 	{0, "too many concurrent", Quota},
 
-	{0, "api key", Auth}, // API key not valid. / expired. / not found.
+	{0, "api key", Auth}, // "API key not valid.", "… expired.", "… not found."
 	{0, "api_key", Auth},
 	{0, "permission_denied", Auth},
 	{0, "unauthenticated", Auth},
-	{0, "authentication credential", Auth}, // Request had invalid …
+	{0, "authentication credential", Auth}, // "Request had invalid …"
 	{0, "unregistered callers", Auth},
-	{0, "token has been used too many times", Auth}, // about an ephemeral token
+	{0, "token has been used too many times", Auth}, // for an ephemeral token
 
 	{1007, "invalid session handle", StaleHandle},
-	{1008, "session not found", StaleHandle}, // BidiGenerateContent session not found
+	{1008, "session not found", StaleHandle}, // "BidiGenerateContent session not found"
 	{1008, "requested entity was not found", StaleHandle},
-	{1008, "aborted", Lost}, // The operation was aborted: after goAway (adk-python #3035)
+	{1008, "aborted", Lost}, // "The operation was aborted", after goAway (adk-python #3035)
 
-	// Google uses this code for invalid arguments, for unknown fields, if a model refuses, and if the context is full.
+	// Google uses 1007 for invalid arguments, for unknown fields, if a model refuses, and if the context is full.
 	{1007, "", Fatal},
-	// Unknown model; `Operation is not implemented, or supported, or enabled.` (python-genai #1720, adk-python #3918).
+	// Google uses 1008 for an unknown model, and with `Operation is not implemented, or supported, or enabled.`
+	// (python-genai #1720, adk-python #3918).
 	{1008, "", Fatal},
 
-	// Everything else: 1000 and 1006 (at the token limit, or after ten minutes), 1001, 1011 (with internal errors),
+	// All other codes: 1000 and 1006 (at the token limit, or after ten minutes), 1001, 1011 (with internal errors),
 	// 1012, and so on.
 	{0, "", Lost},
 }
@@ -97,7 +98,7 @@ func causeOfStatus(status int, text string) Cause {
 	case status == http.StatusTooManyRequests:
 		return Quota
 	}
-	// Google returns 400 for an invalid key.
+	// Google returns 400 for an invalid key, so the text is checked as well.
 	if cause := causeOf(0, text); cause != Lost {
 		return cause
 	}

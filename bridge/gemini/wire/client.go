@@ -15,7 +15,8 @@ type ClientMessage struct {
 	ContextUpdate *ContextUpdate `json:"contextUpdate,omitempty"`
 }
 
-// ContextUpdate changes an open session. Not every model supports it. A nil field stays unchanged; tools `{}` removes all tools.
+// ContextUpdate changes system instruction or tools of an open session. Not every model supports it. A nil field stays
+// unchanged. Tools `{}` removes all tools.
 type ContextUpdate struct {
 	SystemInstruction json.RawMessage `json:"systemInstruction,omitempty"`
 	Tools             json.RawMessage `json:"tools,omitempty"` // {"tools":[…]}
@@ -33,17 +34,17 @@ type Content struct {
 	Parts json.RawMessage `json:"parts"`
 }
 
-// RealtimeInput is input without turns: the server detects the end of the user's speech. Only one field may be set. Audio is
-// written by AppendAudio.
+// RealtimeInput is input without turns: the server detects the end of the user's speech. Exactly one field must be set.
+// Audio messages are written by [AppendAudio] instead.
 type RealtimeInput struct {
 	Text           string
 	Video          *Blob
 	AudioStreamEnd bool // the microphone pauses; only with automatic activity detection
-	ActivityStart  bool // the user starts; only with automatic activity detection disabled
+	ActivityStart  bool // the user starts speaking; only with automatic activity detection disabled
 	ActivityEnd    bool
 }
 
-// MarshalJSON implements json.Marshaler: an activity is an empty object in JSON.
+// MarshalJSON implements json.Marshaler. In JSON, activityStart and activityEnd are empty objects.
 func (r RealtimeInput) MarshalJSON() ([]byte, error) {
 	wire := struct {
 		Text           string    `json:"text,omitempty"`
@@ -72,8 +73,8 @@ type ToolResponse struct {
 	FunctionResponses []FunctionResponse `json:"functionResponses"`
 }
 
-// FunctionResponse answers the call with the same ID and Name. Response is a JSON object that is not empty: on {}
-// gemini-3.8-live calls again and again.
+// FunctionResponse is the response to the call with the same ID and Name. Response is a JSON object, which must not be
+// empty: after {}, gemini-3.8-live calls again and again.
 type FunctionResponse struct {
 	ID       string          `json:"id,omitempty"`
 	Name     string          `json:"name,omitempty"`
@@ -83,7 +84,7 @@ type FunctionResponse struct {
 	// Some models close with 1007 if it is set.
 	Scheduling string `json:"scheduling,omitempty"`
 
-	// WillContinue means that this is not the last response to a NON_BLOCKING call. Vertex AI has no such field.
+	// WillContinue means that further responses to this NON_BLOCKING call follow. Vertex AI does not have this field.
 	WillContinue bool `json:"willContinue,omitempty"`
 }
 
@@ -101,8 +102,8 @@ func (m ClientMessage) Encode() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// AppendAudio appends an audio message to frame: mono samples at rate Hz. It must not allocate, because it runs many
-// times a second.
+// AppendAudio appends a message with audio to frame: mono samples at rate Hz. It must not allocate, because it runs
+// many times a second.
 func AppendAudio(frame []byte, pcm []int16, rate int) []byte {
 	var raw [192 * 2]byte // little endian; a multiple of three bytes, so that only the last chunk is padded
 	frame = append(frame, `{"realtimeInput":{"audio":{"data":"`...)

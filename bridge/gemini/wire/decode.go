@@ -14,10 +14,10 @@ import (
 	"voxgate/tools"
 )
 
-// Decoder decodes the server's messages. It owns the audio of the last message.
+// Decoder decodes the server's messages. It owns the audio of the last decoded message.
 type Decoder struct {
 	pcm        []int16
-	halfSample byte // completed by the next chunk, if hasHalf is set
+	halfSample byte // first byte of a sample that the next chunk completes; valid if hasHalf is set
 	hasHalf    bool
 
 	// These fields hold the last audio-only message. Such messages come many times a second, and decoding them must not allocate.
@@ -36,19 +36,19 @@ func NewDecoder() *Decoder {
 	return d
 }
 
-// Decode decodes one message. It returns *FrameError or *ServerError. It does not keep data. An audio-only message, and
-// any Audio, is valid until the next call. Everything else belongs to the caller.
+// Decode decodes one message. The error is a *FrameError or a *ServerError. Decode does not retain data. The Audio of a
+// message, and a message with only audio, are valid until the next call. Everything else belongs to the caller.
 func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	d.pcm = d.pcm[:0]
 	var (
-		m       ServerMessage // both are on the stack
+		m       ServerMessage // m and c are on the stack: decoding audio must not allocate
 		c       ServerContent
 		content []byte
 		beside  object
 	)
 	err := EachField(data, func(name, value []byte) error {
 		if name = camelName(name); string(name) == "serverContent" {
-			content = value // decoded below, because usageMetadata may follow and is copied into it
+			content = value // decoded after the other fields, because usageMetadata is copied into it
 			return nil
 		}
 		return m.decodeField(string(name), value, &beside)
@@ -87,7 +87,7 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 
 // decodeField decodes one field other than serverContent.
 func (m *ServerMessage) decodeField(name string, value []byte, beside *object) error {
-	if string(value) == "null" { // same as absent
+	if string(value) == "null" { // null is the same as an absent field
 		return nil
 	}
 	switch name {
@@ -133,7 +133,7 @@ func (m *ServerMessage) decodeField(name string, value []byte, beside *object) e
 		}
 		covered, err := strconv.ParseInt(strings.Trim(string(update.Last), `"`), 10, 64)
 		if err != nil {
-			covered = 0 // ignore an invalid number
+			covered = 0 // 0 means unknown
 		}
 		m.Resumption = &Resumption{Handle: update.NewHandle, Resumable: update.Resumable, Covered: covered}
 	case "voiceActivity":
@@ -221,7 +221,7 @@ func (d *Decoder) decodeContent(m *ServerMessage, c *ServerContent, data []byte)
 			if err := appendTranscription(&c.OutputTranscription, value); err != nil {
 				return err
 			}
-			return transcript.add(name, value) // includes the end of the transcript, which must not overtake the text
+			return transcript.add(name, value) // kept in order, with the mark for the end of the transcript
 		}
 		if err != nil || value == nil {
 			return err
@@ -243,7 +243,8 @@ func (d *Decoder) decodeContent(m *ServerMessage, c *ServerContent, data []byte)
 	return nil
 }
 
-// decodeModelTurn extracts audio and function calls from a turn. It returns the rest, or nil if nothing is left.
+// decodeModelTurn extracts audio and function calls from a model turn. It returns the turn without them, or nil if
+// nothing is left.
 func (d *Decoder) decodeModelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]byte, error) {
 	var kept [][]byte
 	err := EachField(data, func(name, value []byte) error {
@@ -271,8 +272,8 @@ func (d *Decoder) decodeModelTurn(m *ServerMessage, c *ServerContent, data []byt
 	return turn.end(), err
 }
 
-// decodePart extracts PCM or a function call from a part, and reports whether it did. Otherwise it records the model's
-// text.
+// decodePart extracts PCM or a function call from a part. taken reports whether the part has one. Otherwise decodePart
+// records the model's text.
 func (d *Decoder) decodePart(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
 	wrote, thought := "", false
 	err = EachField(data, func(name, value []byte) error {
@@ -308,12 +309,12 @@ func (d *Decoder) decodePart(m *ServerMessage, c *ServerContent, data []byte) (t
 // stringOrEmpty decodes a JSON string, or returns "" for another type.
 func stringOrEmpty(value []byte) (s string) {
 	if json.Unmarshal(value, &s) != nil {
-		return "" // ignored here, because the client gets the value unchanged
+		return "" // an error is ignored, because the client gets the value unchanged
 	}
 	return s
 }
 
-// setGrounding stores the metadata of a search, and extracts its suggestions.
+// setGrounding stores the metadata of a web search, and extracts Google's search suggestions.
 func (c *ServerContent) setGrounding(value []byte) error {
 	var found struct {
 		SearchEntryPoint struct{ RenderedContent string }
@@ -324,7 +325,8 @@ func (c *ServerContent) setGrounding(value []byte) error {
 	return storeCompact(&c.Grounding, value)
 }
 
-// decodeInlineData appends a PCM blob to the audio of c. Blobs of other types are left to the client.
+// decodeInlineData appends a PCM blob to the audio of c. taken is false for blobs of other types, which are passed to
+// the client.
 func (d *Decoder) decodeInlineData(c *ServerContent, data []byte) (taken bool, err error) {
 	var mimeType, body []byte
 	err = EachField(data, func(name, value []byte) error {
@@ -402,11 +404,11 @@ func AppendBase64(raw, encoded []byte) ([]byte, error) {
 // maxRaw is the size of the largest buffer that is kept, in bytes: 1.4 s of audio at 24 kHz.
 const maxRaw = 64 << 10
 
-// rawBuffers hold audio while it is decoded, so that connections keep none. A sync.Pool would drop entries under the
-// race detector, where tests check for allocations.
+// rawBuffers holds buffers for audio while it is decoded, so that a connection keeps none. A sync.Pool would drop
+// entries under the race detector, and tests that count allocations would fail.
 var rawBuffers = make(chan []byte, 16)
 
-// isPCM reports whether the type is raw 16-bit audio, and sets mimeRate.
+// isPCM reports whether a MIME type is raw 16-bit audio. If so, it sets mimeRate.
 func (d *Decoder) isPCM(mimeType []byte) bool {
 	if d.mimeRate != 0 && string(mimeType) == d.mimeType {
 		return true
@@ -435,8 +437,8 @@ func appendTranscription(into *string, value []byte) error {
 	return nil
 }
 
-// parseTimeLeft parses the duration of a goAway: a string, seconds, or an object with seconds. An invalid one counts as
-// 0.
+// parseTimeLeft parses the duration in a goAway: a string, seconds, or an object with seconds. An invalid duration
+// becomes 0.
 func parseTimeLeft(raw json.RawMessage) time.Duration {
 	var object struct{ Seconds json.RawMessage }
 	if json.Unmarshal(raw, &object) == nil && object.Seconds != nil {
@@ -446,8 +448,8 @@ func parseTimeLeft(raw json.RawMessage) time.Duration {
 	return max(duration, 0)
 }
 
-// unmarshal decodes a value; its error names the field. It also reads snake_case names and other forms of Google's
-// JSON.
+// unmarshal decodes a value. It also accepts snake_case names and the other forms of proto3 JSON. name is the field in
+// its error.
 func unmarshal(name string, value []byte, into any) error {
 	if !hasSnakeName(value) && json.Unmarshal(value, into) == nil {
 		return nil
@@ -458,7 +460,7 @@ func unmarshal(name string, value []byte, into any) error {
 	return nil
 }
 
-// camelName converts a field name from snake_case, which proto3 JSON also accepts, to camelCase.
+// camelName converts a field name from snake_case to camelCase. proto3 JSON accepts both.
 func camelName(name []byte) []byte {
 	if bytes.IndexByte(name, '_') < 0 {
 		return name
@@ -466,12 +468,12 @@ func camelName(name []byte) []byte {
 	return []byte(tools.ToCamelCase(string(name)))
 }
 
-// hasSnakeName reports whether a value is an object with a name in snake_case.
+// hasSnakeName reports whether a value is an object with a field name in snake_case.
 func hasSnakeName(value []byte) (has bool) {
 	if len(value) == 0 || value[0] != '{' || bytes.IndexByte(value, '_') < 0 {
 		return false
 	}
-	_ = EachField(value, func(name, _ []byte) error { // an error is reported when the value is decoded
+	_ = EachField(value, func(name, _ []byte) error { // an error is ignored: decoding the value reports it
 		has = has || bytes.IndexByte(name, '_') >= 0
 		return nil
 	})
@@ -486,7 +488,7 @@ func eachPart(value []byte, f func(part []byte) error) error {
 	return EachElement(value, f)
 }
 
-// readFlag decodes true or false. text is the value as clients expect it, or nil for null.
+// readFlag decodes true or false. text is the value in the form for clients, or nil for null.
 func readFlag(name string, value []byte) (is bool, text []byte, err error) {
 	switch string(value) {
 	case "true", "false":
@@ -498,7 +500,7 @@ func readFlag(name string, value []byte) (is bool, text []byte, err error) {
 	return is, strconv.AppendBool(nil, is), err
 }
 
-// storeCompact stores a validated copy of value, unless it is null.
+// storeCompact stores a copy of value without white space, unless value is null. It fails if value is not valid JSON.
 func storeCompact(into *json.RawMessage, value []byte) error {
 	raw, err := compact(value)
 	if err != nil {
@@ -510,7 +512,7 @@ func storeCompact(into *json.RawMessage, value []byte) error {
 	return nil
 }
 
-// compact returns a validated copy of value without white space.
+// compact returns a copy of value without white space. It fails if value is not valid JSON.
 func compact(value []byte) (json.RawMessage, error) {
 	var b bytes.Buffer
 	if err := json.Compact(&b, value); err != nil {
@@ -541,7 +543,7 @@ func (o *object) add(name, value []byte) error {
 	return nil
 }
 
-// end returns the object, or nil if no field was added.
+// end returns the finished object, or nil if no field was added.
 func (o *object) end() []byte {
 	if o.b == nil {
 		return nil

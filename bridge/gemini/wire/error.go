@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// MaxReason bounds a peer's text in an error, in bytes: enough for Google's longest sentence, but not for an HTML page.
+// MaxReason limits the text of a server in an error, in bytes. Google's longest sentence fits, but an HTML page does
+// not.
 const MaxReason = 300
 
-// HandshakeError is an HTTP error that the server has returned in place of the WebSocket upgrade or of a REST response.
+// HandshakeError is an HTTP error that the server has returned instead of the WebSocket upgrade or of a REST response.
 type HandshakeError struct {
 	Status int    // HTTP status
-	Body   string // one line of at most MaxReason bytes, without the key
+	Body   string // body of the response: one line of at most MaxReason bytes, without the key
 
-	Retry time.Duration // delay requested by the server, as RetryAfter returns it; 0 means none
+	Retry time.Duration // delay before a retry that the server requests, see RetryAfter; 0 means none
 }
 
 // Error implements error.
@@ -27,12 +28,12 @@ func (e *HandshakeError) Error() string {
 	return text
 }
 
-// CloseError describes the end of the connection. Code is the server's WebSocket close code, or 1006 if the connection was lost
-// without one.
+// CloseError describes the end of a connection. Code is the server's WebSocket close code. It is 1006 if the connection was
+// lost without a close frame.
 type CloseError struct {
 	Code   int
 	Reason string
-	Err    error // the network error behind a lost connection, or nil
+	Err    error // the network error that ended the connection, or nil
 }
 
 // Error implements error.
@@ -43,16 +44,16 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("closed with %d: %s", e.Code, e.Reason)
 }
 
-// Unwrap returns the network error behind a lost connection, if any.
+// Unwrap returns the network error that ended the connection, or nil.
 func (e *CloseError) Unwrap() error { return e.Err }
 
 // ServerError is a message {"error": …}. The connection may still be open; the server usually closes it next.
 type ServerError struct {
-	Code    int    // HTTP-like, 0 if absent
-	Status  string // such as "INVALID_ARGUMENT"
-	Message string // a Decoder returns it as sent; a Conn removes the key and limits it to MaxReason bytes
+	Code    int    // an HTTP status; 0 if absent
+	Status  string // Google's name of the status, such as "INVALID_ARGUMENT"
+	Message string // the text as sent; gemini.Conn removes the key from it and limits it to MaxReason bytes
 
-	Retry time.Duration // delay requested by the server, or 0
+	Retry time.Duration // delay before a retry that the server requests, or 0
 }
 
 // Error implements error.
@@ -60,7 +61,7 @@ func (e *ServerError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("server error %d %s %s", e.Code, e.Status, e.Message))
 }
 
-// FrameError is a malformed message. It was skipped as a whole; the connection is still usable.
+// FrameError is a malformed message. The whole message was skipped, and the connection is still usable.
 type FrameError struct {
 	Problem string
 }
@@ -68,7 +69,7 @@ type FrameError struct {
 // Error implements error.
 func (e *FrameError) Error() string { return "malformed message: " + e.Problem }
 
-// OneLine prepares a peer's text for a log line: words separated by single spaces, at most limit bytes.
+// OneLine prepares a server's text for a log line: words separated by single spaces, at most limit bytes.
 func OneLine(text string, limit int) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	if len(text) > limit {

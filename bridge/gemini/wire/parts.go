@@ -8,17 +8,19 @@ import (
 	"strings"
 )
 
-// Parts are the parts of a turn from a client or the gateway. They are forwarded unchanged. The zero value is empty.
+// Parts holds the parts of a turn from a client or the gateway. They are forwarded to Google unchanged. The zero value
+// is empty.
 type Parts struct {
 	list     []json.RawMessage
 	texts    []string
 	size     int
-	hasOther bool // at least one is a picture or of an unknown kind
+	hasOther bool // at least one part is a picture or of an unknown kind
 }
 
 var errParts = errors.New("the parts of a turn are an array")
 
-// ParseParts parses an array of Google's Part. It fails only if raw is not an array, because Google checks the content of a part.
+// ParseParts parses an array of Google's Part objects. It fails only if raw is not an array, because Google checks the
+// content of parts.
 func ParseParts(raw json.RawMessage) (p Parts, err error) {
 	if err := json.Unmarshal(raw, &p.list); err != nil || p.list == nil {
 		return Parts{}, errParts
@@ -28,7 +30,7 @@ func ParseParts(raw json.RawMessage) (p Parts, err error) {
 		var part struct {
 			Text        string
 			InlineData  *struct{ MIMEType string }
-			InlineSnake json.RawMessage `json:"inline_data"` // another spelling that proto3 JSON accepts
+			InlineSnake json.RawMessage `json:"inline_data"` // inlineData in snake_case, which proto3 JSON accepts
 		}
 		err := json.Unmarshal(raw, &part)
 		p.hasOther = p.hasOther || err != nil || part.InlineData != nil || part.InlineSnake != nil
@@ -43,7 +45,7 @@ func ParseParts(raw json.RawMessage) (p Parts, err error) {
 	return p, nil
 }
 
-// TextPart returns a text as the only part.
+// TextPart returns Parts with a single part, a text.
 func TextPart(text string) Parts {
 	raw := textPart(text)
 	return Parts{list: []json.RawMessage{raw}, texts: []string{text}, size: len(raw)}
@@ -52,7 +54,7 @@ func TextPart(text string) Parts {
 func textPart(text string) json.RawMessage {
 	raw, err := json.Marshal(map[string]string{"text": text})
 	if err != nil {
-		return json.RawMessage("{}") // does not happen: a string always encodes
+		return json.RawMessage("{}") // unreachable, because a string can always be encoded
 	}
 	return raw
 }
@@ -71,10 +73,10 @@ func (p Parts) Size() int { return p.size }
 // OnlyText reports whether all parts are text.
 func (p Parts) OnlyText() bool { return !p.hasOther }
 
-// Text returns the text of the parts, with the type of each picture in its place.
+// Text returns the texts of the parts, separated by spaces. The media type stands for a picture.
 func (p Parts) Text() string { return strings.Join(p.texts, " ") }
 
-// JSON returns the array to send.
+// JSON returns the array of parts in the form that is sent to Google.
 func (p Parts) JSON() json.RawMessage {
 	list := make([][]byte, len(p.list))
 	for i, raw := range p.list {
@@ -83,7 +85,7 @@ func (p Parts) JSON() json.RawMessage {
 	return slices.Concat([]byte("["), bytes.Join(list, []byte(",")), []byte("]"))
 }
 
-// TextTurn returns the serverContent of a text by the model.
+// TextTurn returns a serverContent in which the model says a text.
 func TextTurn(text string) json.RawMessage {
 	return slices.Concat([]byte(`{"modelTurn":{"role":"model","parts":[`), textPart(text), []byte(`]}}`))
 }

@@ -9,17 +9,19 @@ import (
 	"image/png"
 )
 
-// maxPictureSide is the maximum side of a picture in pixels. The longer side of a picture of 48 megapixels has 8,064.
-// The model scales pictures to 768 pixels (https://ai.google.dev/gemini-api/docs/live-guide).
+// maxPictureSide is the maximum width and height of a picture, in pixels. The longer side of a picture of 48 megapixels
+// has 8,064. The model scales pictures to 768 pixels (https://ai.google.dev/gemini-api/docs/live-guide).
 const maxPictureSide = 8192
 
-// IsPicture reports whether a media type, in lower case and without parameters, is a picture type that the models accept.
+// IsPicture reports whether the models accept pictures of a media type, which must be in lower case and without
+// parameters.
 func IsPicture(mediaType string) bool {
 	return mediaType == "image/jpeg" || mediaType == "image/png" || mediaType == "image/webp"
 }
 
 // CheckPicture validates the header of a picture of a type that [IsPicture] accepts, in a few microseconds. Google does
-// not document what unreadable pictures do. The error is for the client and continues the name of the field.
+// not document how models react to unreadable pictures. The error is for the client: its text continues the name of the
+// field.
 func CheckPicture(mimeType string, data []byte) error {
 	var size image.Config
 	var err error

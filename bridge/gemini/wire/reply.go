@@ -2,9 +2,9 @@ package wire
 
 import "encoding/json"
 
-// Reply is a model's response to a REST call, received in chunks. The zero value is ready for use.
+// Reply collects a model's response to a REST call, which arrives in chunks. The zero value is ready to use.
 type Reply struct {
-	Tokens       Tokens // tokens so far, as the newest chunk reports them
+	Tokens       Tokens // tokens so far, from the newest chunk
 	finishReason string // the API's finish reason; empty if missing, as with some models
 }
 
@@ -15,13 +15,13 @@ type ReplyPart struct {
 	FunctionCall *FunctionCall // its ID may be ""
 }
 
-// UnfinishedError means that a response was cut off, with the API's finish reason, such as "SAFETY".
+// UnfinishedError means that a response was cut off. Reason is the API's finish reason, such as "SAFETY".
 type UnfinishedError struct{ Reason string }
 
 func (e *UnfinishedError) Error() string { return "the answer is not finished: " + e.Reason }
 
-// Add adds the next GenerateContentResponse and returns its parts. They are unchanged, because they may be signed. An
-// error is a [*FrameError].
+// Add adds the next GenerateContentResponse and returns its parts. They are unchanged, because they may contain a
+// thought signature. The error is a [*FrameError].
 func (r *Reply) Add(raw json.RawMessage) (parts []json.RawMessage, err error) {
 	var piece struct {
 		Candidates []struct {
@@ -49,7 +49,7 @@ func (r *Reply) Add(raw json.RawMessage) (parts []json.RawMessage, err error) {
 	return piece.Candidates[0].Content.Parts, nil
 }
 
-// AddText is like Add, but returns only the text, without thoughts.
+// AddText is like Add, but returns only the text of the chunk, without thoughts.
 func (r *Reply) AddText(raw json.RawMessage) (text string, err error) {
 	parts, err := r.Add(raw)
 	for _, raw := range parts {
@@ -60,7 +60,7 @@ func (r *Reply) AddText(raw json.RawMessage) (text string, err error) {
 	return text, err
 }
 
-// End returns nil if the model has finished its response, as far as is known. Otherwise it returns an
+// End returns nil if the response is complete, or if the model has not sent a finish reason. Otherwise it returns an
 // [*UnfinishedError].
 func (r *Reply) End() error {
 	if r.finishReason != "" && r.finishReason != "STOP" {

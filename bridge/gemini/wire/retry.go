@@ -13,7 +13,7 @@ import (
 var retryForms = regexp.MustCompile(`(?i)(?:"?retry_?delay"?\s*[:=]?\s*\{?\s*(?:"?seconds"?\s*:)?\s*"?|(?:retry|try again) (?:in|after) )` +
 	`((?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))*[0-9]+(?:\.[0-9]+)?)\s?(milli|ms|s|m|h)?`)
 
-// retryDelay returns the retry delay in a text, or 0.
+// retryDelay returns the retry delay in a text, or 0 if there is none.
 func retryDelay(text string) time.Duration {
 	found := retryForms.FindStringSubmatch(text)
 	if found == nil {
@@ -27,11 +27,11 @@ func retryDelay(text string) time.Duration {
 	return delay
 }
 
-// maxDelay replaces longer delays, because a time.Duration overflows after 292 years.
+// maxDelay is the longest delay that is returned. A time.Duration would overflow after 292 years.
 const maxDelay = 365 * 24 * time.Hour
 
-// parseDuration parses "3.5s", "1m30s", or seconds without a unit, up to maxDelay. It reports whether text is a
-// non-negative duration.
+// parseDuration parses "3.5s", "1m30s", or seconds without a unit. Longer durations than maxDelay become maxDelay. ok
+// is false if text is not a non-negative duration.
 func parseDuration(text string) (d time.Duration, ok bool) {
 	text = strings.TrimSpace(text)
 	if d, err := time.ParseDuration(text); err == nil {
@@ -41,14 +41,14 @@ func parseDuration(text string) (d time.Duration, ok bool) {
 	switch {
 	case seconds > maxDelay.Seconds():
 		return maxDelay, true
-	case err != nil || !(seconds >= 0): // also NaN
+	case err != nil || !(seconds >= 0): // true for NaN, too
 		return 0, false
 	}
 	return time.Duration(seconds * float64(time.Second)), true
 }
 
-// RetryAfter returns the delay that an HTTP response requests in its body or in Retry-After (RFC 9110 section 10.2.3),
-// or 0.
+// RetryAfter returns the delay that an HTTP response requests, in its body or in the header Retry-After (RFC 9110
+// section 10.2.3), or 0.
 func RetryAfter(header http.Header, body string) time.Duration {
 	value := header.Get("Retry-After")
 	if delay, ok := parseDuration(value); ok && delay > 0 {

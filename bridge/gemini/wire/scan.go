@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// Most incoming data is base64 audio inside JSON. encoding/json reads each byte three times. This scanner finds the
-// ends of values by brackets and quotes only. encoding/json validates the small values that are kept.
+// This scanner finds the ends of JSON values by brackets and quotes only. Most incoming data is base64 audio inside
+// JSON, and encoding/json reads each byte three times. The small values that are kept are validated by encoding/json.
 
 var errSyntax = errors.New("not valid JSON")
 
@@ -49,7 +49,7 @@ func skipWord(data []byte, i int) int {
 	return i
 }
 
-// skipValue returns the index after the value that begins at i. It does not validate what is between brackets.
+// skipValue returns the index after the value that begins at i. It does not validate the content of objects and arrays.
 func skipValue(data []byte, i int) (int, error) {
 	depth := 0
 	for i < len(data) {
@@ -82,13 +82,13 @@ func skipValue(data []byte, i int) (int, error) {
 	return 0, errSyntax
 }
 
-// EachField calls f for every field of a JSON object, with a slice of data as its value. f must validate the value.
-// null counts as an empty object.
+// EachField calls f for every field of a JSON object. value is a slice of data, which f must validate. null counts as
+// an empty object.
 func EachField(data []byte, f func(name, value []byte) error) error {
 	return eachItem(data, '{', '}', f)
 }
 
-// EachElement is like EachField, for the elements of a JSON array.
+// EachElement is like EachField, but for the elements of a JSON array.
 func EachElement(data []byte, f func(value []byte) error) error {
 	return eachItem(data, '[', ']', func(_, value []byte) error { return f(value) })
 }
@@ -150,7 +150,7 @@ func onlySpace(data []byte, i int) error {
 	return nil
 }
 
-// unquote returns the text of a JSON string. Without escapes it is a slice of data.
+// unquote returns the text of a JSON string. If the string has no escapes, the text is a slice of data.
 func unquote(data []byte) ([]byte, error) {
 	if len(data) >= 2 && data[0] == '"' && bytes.IndexByte(data, '\\') < 0 {
 		for _, b := range data {

@@ -1,5 +1,5 @@
-// Package wire defines the JSON of a Live connection: the messages in both directions. The package also defines the errors with which
-// connections are refused and closed, and what they mean for the next dial. It opens no connections; package gemini does.
+// Package wire defines the JSON messages of a Live connection, in both directions. It also defines the errors with which connections
+// are refused and closed, and what they mean for the next dial. It opens no connections; package gemini does.
 //
 // The protocol is described at https://ai.google.dev/api/live.
 package wire
@@ -13,24 +13,24 @@ import (
 // (https://ai.google.dev/gemini-api/docs/live-guide).
 const OutputRate = 24000
 
-// ServerMessage is one message of the server. Any number of its fields may be set, even none. See Decoder.Decode for
+// ServerMessage is one message of the server. Any number of its fields may be set, or none. See [Decoder.Decode] for
 // how long it is valid.
 type ServerMessage struct {
 	// SetupComplete is the response to the setup, once per connection.
 	SetupComplete bool
 
-	// SessionID comes with SetupComplete on Vertex AI. Google's support asks for that ID.
+	// SessionID is the ID of the session. Vertex AI sends it with SetupComplete. Google's support asks for it.
 	SessionID string
 
 	Content *ServerContent
 
-	// ToolCalls come from toolCall, and from functionCall parts of the model's turn.
+	// ToolCalls lists the function calls in toolCall and in functionCall parts of the model's turn.
 	ToolCalls []FunctionCall
 
-	// Cancelled lists the IDs of calls whose response is no longer needed.
+	// Cancelled lists the IDs of calls whose response the model no longer needs.
 	Cancelled []string
 
-	// Usage is the raw usageMetadata, and Tokens its parsed form, or nil if it is invalid.
+	// Usage is the raw usageMetadata. Tokens is its parsed form, or nil if it is invalid.
 	Usage  json.RawMessage
 	Tokens *Tokens
 
@@ -39,14 +39,14 @@ type ServerMessage struct {
 
 	Resumption *Resumption
 
-	// VoiceActivity is {"type":"ACTIVITY_START"|"ACTIVITY_END",…}.
+	// VoiceActivity is the raw voiceActivity: {"type":"ACTIVITY_START"|"ACTIVITY_END",…}.
 	VoiceActivity json.RawMessage
 
-	// Failed is the reason why a text model gave no answer. The connection continues. The Live API never sets it.
+	// Failed is the reason why a text model has not answered. The connection can continue. The Live API never sets it.
 	Failed error
 
-	// Beside is an object with the other fields that clients get: voiceActivity, unknown fields, and usageMetadata
-	// without Content. It may be nil.
+	// Beside is an object with other fields that clients receive: voiceActivity, unknown fields, and usageMetadata if
+	// there is no Content. It may be nil.
 	Beside json.RawMessage
 }
 
@@ -62,34 +62,34 @@ type ServerContent struct {
 	Audio     []int16
 	AudioRate int
 
-	// Fields is what a client gets at once: the server's object without audio, calls and transcript, plus
-	// usageMetadata. It is compact, and nil if nothing is left.
+	// Fields is the object for a client to receive at once: the server's serverContent without audio, calls and
+	// transcript, plus usageMetadata. It is compact. It is nil if no field is left.
 	Fields json.RawMessage
 
-	// Transcript is the raw {"outputTranscription":…}: text, or the end of the transcript. It must be sent when the
-	// voice is played.
+	// Transcript is the raw {"outputTranscription":…}: text of the voice, or the end of its transcript. The client must
+	// receive it when the voice is played.
 	Transcript          json.RawMessage
 	OutputTranscription string // the next text, to be appended
 	InputTranscription  string
 
-	// Text and Thoughts are written by the model. HasText and HasThought mean that Fields has such a part. That part
-	// may be empty or a picture.
+	// Text and Thoughts are texts that the model has written. HasText and HasThought mean that Fields has such a part,
+	// which may also be empty or a picture.
 	Text, Thoughts      string
 	HasText, HasThought bool
 
 	Interrupted        bool // the user interrupted the model: discard unplayed audio
 	GenerationComplete bool // the model has finished generating; absent when interrupted
-	TurnComplete       bool // sent after the estimated end of playback
+	TurnComplete       bool // the turn has ended; sent after the estimated end of playback
 
-	// EndReason is the turnCompleteReason, such as RESPONSE_REJECTED, or "".
+	// EndReason is turnCompleteReason, such as RESPONSE_REJECTED, or "".
 	EndReason string
 
-	// Interaction is IN_PROGRESS while a model continues to think, even after its turn, else IDLE or "". Only
-	// gemini-3.8-live-extended-thinking sends it.
+	// Interaction is interactionStatus: IN_PROGRESS while a model continues to think, even after its turn; otherwise
+	// IDLE or "". Only gemini-3.8-live-extended-thinking sends it.
 	Interaction string
 
-	Grounding   json.RawMessage // groundingMetadata
-	Suggestions string          // its searchEntryPoint.renderedContent: HTML
+	Grounding   json.RawMessage // the raw groundingMetadata of a web search
+	Suggestions string          // searchEntryPoint.renderedContent of Grounding: HTML
 }
 
 // The values of [ServerContent].Interaction.
@@ -98,15 +98,16 @@ const (
 	Idle       = "IDLE"
 )
 
-// FunctionCall is a call of a declared function. Args is a JSON object with unchanged numbers. If the server sends no ID, one is
-// generated.
+// FunctionCall is a call of a declared function. Args is a JSON object whose numbers are unchanged. If the server sends no ID,
+// the decoder generates one.
 type FunctionCall struct {
 	ID   string          `json:"id"`
 	Name string          `json:"name"`
 	Args json.RawMessage `json:"args"`
 }
 
-// Resumption describes how to continue this session on another connection. Handle is "" while that is impossible.
+// Resumption describes how to continue this session on another connection. Handle is "" while the session cannot be
+// resumed.
 type Resumption struct {
 	Handle    string
 	Resumable bool

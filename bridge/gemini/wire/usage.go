@@ -13,18 +13,18 @@ import (
 type Tokens struct {
 	Prompt, Response, Total int
 
-	Cached   int // part of Prompt
-	ToolUse  int // in addition to Prompt
-	Thoughts int // in addition to Response
+	Cached   int // tokens from the cache; included in Prompt
+	ToolUse  int // tokens of tool use; not included in Prompt
+	Thoughts int // tokens of thoughts; not included in Response
 
 	// PromptBy and ResponseBy divide Prompt and Response by modality: "TEXT", "AUDIO", "IMAGE", "VIDEO".
 	PromptBy, ResponseBy map[string]int
 }
 
-// maxTokens bounds a count from a server, so that sums do not overflow. A context holds 131,072.
+// maxTokens limits a count from a server, so that sums do not overflow. The context of a model holds 131,072.
 const maxTokens = 1 << 30
 
-// ParseTokens parses usageMetadata in the spelling of the Gemini API or of Vertex.
+// ParseTokens parses usageMetadata, with the field names of the Gemini API or of Vertex AI.
 func ParseTokens(raw json.RawMessage) (Tokens, error) {
 	type detail struct {
 		Modality   string
@@ -56,12 +56,12 @@ func ParseTokens(raw json.RawMessage) (Tokens, error) {
 		ToolUse: int(wire.ToolUsePromptTokenCount), Thoughts: int(wire.ThoughtsTokenCount),
 		PromptBy: by(wire.PromptTokensDetails),
 	}
-	// A message uses only one of the two spellings.
+	// A message has the field names of only one of the two APIs.
 	if u.ResponseBy = by(wire.ResponseTokensDetails); u.ResponseBy == nil {
 		u.ResponseBy = by(wire.CandidatesTokensDetails)
 	}
-	// A total may be missing or exclude the thoughts. gemini-3.8-live said 564 for 522 in, 42 out and 136 thought
-	// (discuss.ai.google.dev/t/188765, September 2026).
+	// The total may be missing, or not include the thoughts. gemini-3.8-live sent 564 for 522 in, 42 out and 136
+	// thought (discuss.ai.google.dev/t/188765, September 2026).
 	u.Total = max(u.Total, u.Prompt+u.Response+u.ToolUse+u.Thoughts)
 	return u, nil
 }
@@ -103,13 +103,13 @@ func (t Tokens) Plus(v Tokens) Tokens {
 	}
 }
 
-// The directions of tokens. Unknown also stands for an unknown modality.
+// Directions of tokens. Unknown is also used for an unknown modality.
 const (
 	In, Out, Unknown = "in", "out", "unknown"
 )
 
-// Split divides the tokens used since an earlier count by direction ("in", "out") and modality ("AUDIO", …), or
-// "unknown". No number is negative.
+// Split divides the tokens since an earlier count by direction and modality: {"in", "AUDIO"}. Both may be "unknown". No
+// number is negative.
 func (t Tokens) Split(since Tokens) map[[2]string]int {
 	split := map[[2]string]int{}
 	rest := t.Total - since.Total
@@ -135,7 +135,7 @@ func (t Tokens) Split(since Tokens) map[[2]string]int {
 	return split
 }
 
-// add returns a+b, where negative numbers count as 0, or the largest int if the sum is larger.
+// add returns a+b. Negative numbers count as 0. If the sum overflows, add returns the largest int.
 func add(a, b int) int {
 	a, b = max(a, 0), max(b, 0)
 	if a > math.MaxInt-b {
@@ -144,15 +144,15 @@ func add(a, b int) int {
 	return a + b
 }
 
-// TokenMeter adds up the tokens of a conversation. The zero value is ready for use. It is not safe for concurrent use.
+// TokenMeter adds up the tokens of a conversation. The zero value is ready to use. It is not safe for concurrent use.
 //
-// A usageMetadata counts one turn, not the session. Three turns on two live models gave prompts of 143, 181, 224 tokens
-// and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August 2026). Every turn reads the whole context again, and
-// Google bills that. So turns are added up.
+// A usageMetadata counts one turn, not the session, so turns are added up. Three turns on two live models gave prompts
+// of 143, 181, 224 tokens and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August 2026). Every turn reads the
+// whole context again, and Google bills that.
 //
-// Within a turn, a report replaces the previous one: the server may send a growing count several times
-// (sierra-research/tau2-bench #454). It is unknown whether the count restarts after a tool call. A count that falls is
-// therefore added to the one before. If a restarted count does not fall, the meter counts too little.
+// Within a turn, a report replaces the previous report, because the server may send a growing count several times
+// (sierra-research/tau2-bench #454). It is unknown whether the count restarts after a tool call. So a count that is
+// lower than the previous count is added to it. If a restarted count is not lower, the meter counts too little.
 type TokenMeter struct {
 	previousTurns Tokens // sum of the previous turns
 	finished      Tokens // sum of this turn's counts before the last restart
@@ -170,8 +170,8 @@ func (m *TokenMeter) Add(u Tokens) {
 // Turn returns the tokens of this turn so far.
 func (m *TokenMeter) Turn() Tokens { return m.finished.Plus(m.last) }
 
-// EndTurn starts the next turn. A report that comes with turnComplete must be added before EndTurn. EndTurn also ends a
-// turn that continues on another connection, because the count starts again there.
+// EndTurn starts the next turn. Add a report that comes with turnComplete before EndTurn. Also call EndTurn if a turn
+// continues on another connection, because the count restarts there.
 func (m *TokenMeter) EndTurn() { m.previousTurns, m.finished, m.last = m.Total(), Tokens{}, Tokens{} }
 
 // Total returns the tokens of the conversation, including this turn.

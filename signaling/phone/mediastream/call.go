@@ -21,17 +21,20 @@ import (
 const (
 	// maxMessage limits a message, in bytes. Exotel's are the longest: 100 kB, according to its documentation.
 	maxMessage = 128 << 10
-	// maxPrelude limits the messages before the start message. A loaded provider may send sound too early; this allows for 5 s of it.
+	// maxPrelude limits the messages before the start message. An overloaded provider may send sound too early; 250
+	// messages are 5 s of sound.
 	maxPrelude = 250
-	// playbackReportWait limits the wait for playback reports after the voice should have ended. It covers the buffers of the networks.
+	// playbackReportWait limits the wait for the provider's playback report, from the time when the voice should have
+	// ended. It covers the buffers of the networks.
 	playbackReportWait = 2 * time.Second
-	// messagesPerKeepAlive is the number of messages with sound between two keep-alives: 20 s. Sinch disconnects after a minute without one.
+	// messagesPerKeepAlive is the number of received messages with sound between two keep-alives that we send: 20 s.
+	// Sinch disconnects after a minute without a keep-alive.
 	messagesPerKeepAlive = 1000
 	// maxLoggedErrors limits the log entries about malformed messages, per call.
 	maxLoggedErrors = 5
 )
 
-// newParty describes the caller, from the numbers and the name that a provider sends.
+// newParty returns the party with the numbers and the name that a provider sends.
 func (d *dialect) newParty(from, to, name string) phone.Party {
 	return phone.Party{Number: d.parseCaller(from), Called: d.parseCalled(to), Name: phone.CallerName(name)}
 }
@@ -66,14 +69,14 @@ type call struct {
 	dialectCodec *dialectCodec
 	log          *slog.Logger
 
-	ticket                    // identifies the caller and selects the agent
-	format       format       // of the sound
+	ticket                    // the ticket of the call, with the caller and the agent
+	format       format       // format of the sound in both directions
 	isProbe      bool         // connection test of the provider, without a caller
-	voice        *voiceSender // nil until the call has begun
+	voice        *voiceSender // sender of the model's voice; nil until the start message
 	endOnce      sync.Once
-	disconnected chan struct{} // closed when the other side has disconnected; then its messages are no longer read
+	disconnected chan struct{} // closed when the provider's messages are no longer read, for example because it has disconnected
 
-	// The following fields are used by the goroutine that handles the provider's messages.
+	// The following fields are used only by the goroutine that handles the provider's messages.
 	mic          media.Sink
 	reorder      reorderBuffer
 	sampleReader media.SampleReader
@@ -81,7 +84,7 @@ type call struct {
 	errorCount   int     // unreadable messages so far
 	soundCount   int     // messages with sound so far
 	keypad       *phone.Keypad
-	menu         *phone.Menu // for outgoing calls; nil for incoming calls
+	menu         *phone.Menu // the phone menu that an outgoing call may reach; nil for an incoming call
 
 	session       atomic.Pointer[bridge.Session] // nil until the conversation has begun
 	isTransferred atomic.Bool                    // the call was transferred
@@ -112,7 +115,8 @@ func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 	return err
 }
 
-// prepareCall reads until the start message and selects the agent. If it fails, rule names the check that rejected the call.
+// prepareCall reads messages until the start message, and selects the agent. If it fails, rule names the check that
+// rejected the call.
 func (c *call) prepareCall(ctx context.Context) (rule string, err error) {
 	m, err := c.awaitStart(ctx)
 	if err != nil {
@@ -148,8 +152,8 @@ func (c *call) prepareCall(ctx context.Context) (rule string, err error) {
 	return "", nil
 }
 
-// awaitStart reads messages until the start message. It skips early sound and unreadable messages before it, so one bad message does not
-// end the call.
+// awaitStart reads messages until the start message. It skips sound and unreadable messages before the start message, so that one bad
+// message does not end the call.
 func (c *call) awaitStart(ctx context.Context) (message, error) {
 	var last error
 	for range maxPrelude {
@@ -222,7 +226,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	c.log.Info("call", "call", s.ID(), "called", phone.ClipField(c.party.Called))
 	s.AttachOutput(c.voice)
 	s.HoldVoice(false)
-	// Playback reports are still read after ctx has ended, until the call is over.
+	// The provider's playback reports are still read after ctx is done, until endCall has returned.
 	listening, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, func() { c.endCall(); stop(context.Cause(ctx)) })()
 	var typing sync.WaitGroup
@@ -281,7 +285,7 @@ func (c *call) handleMessage(in signaling.Message) error {
 	return nil
 }
 
-// handleControl processes a message without sound.
+// handleControl processes a message that has no sound.
 func (c *call) handleControl(m message) {
 	switch m.kind {
 	case kindDigit:
@@ -310,7 +314,7 @@ func (c *call) Notify(e bridge.Event) {
 	c.menu.HandleEvent(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Interrupted:
-		if b.By != bridge.ByConnectionLoss { // after a connection loss, the sound already sent stays valid
+		if b.By != bridge.ByConnectionLoss { // after a loss of the connection to the model, the sound that was already sent stays valid
 			c.voice.discardVoice()
 		}
 	case bridge.TurnComplete:
@@ -320,7 +324,7 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// endCall waits until the voice has been played, then hangs up, unless the call was transferred.
+// endCall waits until the voice has been played, and then hangs up. It does not hang up a transferred call.
 func (c *call) endCall() {
 	c.endOnce.Do(func() {
 		c.waitForPlayback()

@@ -22,7 +22,7 @@ import (
 type messageKind int
 
 const (
-	kindIgnored messageKind = iota // nothing in it is needed
+	kindIgnored messageKind = iota // a message that the gateway does not need
 	kindStart
 	kindSound
 	kindDigit
@@ -42,7 +42,7 @@ type message struct {
 	sound []byte
 	chunk int    // number of the message among those with sound, from 1; 0 if the provider sends none
 	digit byte   // 0 to 9, *, #, A to D
-	mark  string // name of the mark; empty stands for the newest
+	mark  string // name of the mark; empty stands for the newest mark
 }
 
 // startInfo holds the data of a start message.
@@ -57,27 +57,28 @@ type startInfo struct {
 type command int
 
 const (
-	clearVoice command = iota // drop the sound not played yet
-	putMark                   // report when the sound sent so far was played
+	clearVoice command = iota // drop the sound that was not played yet
+	putMark                   // report when all sound before the mark was played
 	hangUp
 	pressKeys
 	acceptCall    // accept the call
 	answerPing    // answer to kindPing
 	confirmHangUp // answer to kindStop
-	sendKeepAlive // shows that we are there, even if the model says nothing
+	sendKeepAlive // shows that the connection is alive, even if the model says nothing
 )
 
-// dialect describes the message format of a provider. A path names a field in nested objects of a message: "start.callSid".
+// dialect describes the message format of a provider. A path such as "start.callSid" names a field in nested objects of
+// a message.
 type dialect struct {
 	fullNumbers bool   // numbers are in international format, without "+"
-	probeCallID string // call ID of the provider's connection tests; empty if it has none
+	probeCallID string // call ID of the provider's connection tests; empty if the provider has no such test
 
 	binary      bool // sound comes in binary messages, otherwise in a [soundMessage]
-	soundIsList bool // sound is a list of 16-bit numbers, otherwise base64
+	soundIsList bool // sound in JSON is a list of 16-bit numbers, otherwise base64
 	plainText   bool // messages may be plain text: "DTMF_END digit:5"
 
 	eventPath string                 // path of the type of a message, if it is not at "event" or "type"
-	events    map[string]messageKind // kinds by type; without a kindStart, the first message without a type begins the call
+	events    map[string]messageKind // kinds by message type; without a kindStart, the first message without a type begins the call
 
 	call, stream, from, to, name string // paths in the start message
 	attributes                   string // path of an object or a string in the start message: see parseAttributes
@@ -87,9 +88,9 @@ type dialect struct {
 	offersPath                   string // path of a list of formats in the start message: see [chooseOffer]
 	packing                      packing
 
-	// commands and voice are templates of our messages. {sound} is base64 or a list of {count} numbers. {stream},
-	// {encoding}, {rate} and {chosen} come from the start message. {what} is the name of a mark, or keys, in JSON.
-	// {seq} counts our messages. {theirs} is "seq" of the newest received message.
+	// commands and voiceTemplate are templates of our messages. {sound} is base64 or a list of {count} numbers.
+	// {stream}, {encoding}, {rate} and {chosen} come from the start message. {what} is the name of a mark, or keys, in
+	// JSON. {seq} counts our messages. {theirs} is "seq" of the newest received message.
 	commands      map[command]string
 	voiceTemplate string
 }
@@ -101,24 +102,24 @@ type packing struct {
 	sendsSilence     bool // silence is sent while the model does not speak, for each message received
 }
 
-// dialectCodec encodes and decodes the messages of one call. One goroutine calls parseProviderMessage, once before any
-// other method. Calls of encodeVoice must not overlap.
+// dialectCodec encodes and decodes the messages of one call. Only one goroutine may call parseProviderMessage, and its
+// first call must return before other methods are called. Calls of encodeVoice must not overlap.
 type dialectCodec struct {
 	*dialect
 	hasStarted     bool
-	usesJSON       bool // the provider sends JSON, so commands are JSON even with plainText
+	usesJSON       bool // the provider sends JSON, so our commands are JSON, even if plainText is set
 	streamID       any
 	encoding       string
 	format         format
-	prefix, suffix string // around the sound in a message
-	chosenOffer    any    // the chosen one of the offered formats
-	isStereo       bool   // two channels, the caller on the left
+	prefix, suffix string // text before and after the sound in a message
+	chosenOffer    any    // the format that we have chosen among those offered; nil if the dialect has no offers
+	isStereo       bool   // sound has two channels, with the caller on the left
 	leftChannel    []byte
 	lastSeq        uint64
 	peerSeq        atomic.Uint64
 }
 
-// parseProviderMessage parses a message. An error concerns only this message; the call can go on.
+// parseProviderMessage parses a message. An error concerns only this message, so the call can continue.
 func (c *dialectCodec) parseProviderMessage(data []byte, text bool) (message, error) {
 	if !text {
 		return c.parseBinary(data)
@@ -156,7 +157,7 @@ func (c *dialectCodec) parseProviderMessage(data []byte, text bool) (message, er
 	return m, err
 }
 
-// hasStartEvent reports whether one of the events begins a call.
+// hasStartEvent reports whether the dialect has a message type that begins a call.
 func (c *dialectCodec) hasStartEvent() bool {
 	for _, what := range c.events {
 		if what == kindStart {
@@ -186,7 +187,7 @@ func (c *dialectCodec) parseFields(data []byte) (map[string]any, error) {
 	if err != nil || !ok {
 		return nil, errors.New("message is not a JSON object")
 	}
-	if !c.hasStarted { // after the start of the call, other goroutines read usesJSON
+	if !c.hasStarted { // set only before the start of the call, because other goroutines read usesJSON after it
 		c.usesJSON = true
 	}
 	return fields, nil
@@ -207,7 +208,7 @@ func (c *dialectCodec) parseBinary(data []byte) (message, error) {
 	case c.hasStartEvent():
 		return message{}, errSoundEarly
 	}
-	s, err := c.parseStart(nil) // a stream without metadata
+	s, err := c.parseStart(nil) // the stream has no start message, so it begins with sound
 	return message{kind: kindStart, start: s}, err
 }
 
@@ -237,8 +238,8 @@ func (c *dialectCodec) parseStart(fields map[string]any) (s startInfo, err error
 	return s, nil
 }
 
-// chooseOffer selects a format that AudioHook offers: the caller alone, or with the agent on the right channel
-// (https://developer.genesys.cloud/devapps/audiohook/session-walkthrough).
+// chooseOffer selects one of the formats that AudioHook offers: preferably the caller alone, otherwise the caller with
+// the agent on the right channel (https://developer.genesys.cloud/devapps/audiohook/session-walkthrough).
 func chooseOffer(offers any) (chosen any, stereo bool, err error) {
 	list, _ := offers.([]any)
 	for _, one := range list {
@@ -258,8 +259,8 @@ func chooseOffer(offers any) (chosen any, stereo bool, err error) {
 	return chosen, true, nil
 }
 
-// parseAttributes returns the attributes of the start message. Plivo sends their object as a string. Any other string
-// becomes one attribute.
+// parseAttributes returns the attributes in the start message. They are an object, or (Plivo) an object in a string.
+// Any other string becomes one attribute.
 func (c *dialectCodec) parseAttributes(fields map[string]any) (said phone.Attributes) {
 	value := valueAt(fields, c.attributes)
 	if s, ok := value.(string); ok {
@@ -289,7 +290,7 @@ func (c *dialectCodec) parseSound(s soundMessage) (m message, err error) {
 		return m, errSoundEarly
 	}
 	if strings.HasPrefix(string(cmp.Or(s.Media.Track, s.Track)), "outbound") {
-		return m, nil // our own voice, echoed
+		return m, nil // the model's voice, sent back to us
 	}
 	encoded := s.Media.Payload
 	switch {
@@ -389,7 +390,7 @@ func valueAt(fields map[string]any, path string) any {
 
 func parseDigit(key string) (byte, error) {
 	if len(key) != 1 || !strings.Contains("0123456789*#ABCD", key) {
-		return 0, errors.New("not a telephone key") // the key is not named: it may be part of a secret
+		return 0, errors.New("not a telephone key") // the error does not contain the key, which may be part of a secret
 	}
 	return key[0], nil
 }

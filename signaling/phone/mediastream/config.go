@@ -22,23 +22,23 @@ type Config struct {
 	PublicURL      string            `json:"publicURL"` // URL at which providers reach this gateway: "https://voice.example.com"
 	Providers      []Provider        `json:"providers"`
 	Collect        phone.Collections `json:"collect"`
-	Calls          int               `json:"calls"`          // concurrent calls in total; 0 means 100
-	CallsPerSecond int               `json:"callsPerSecond"` // new calls per second; 0 means 10
+	Calls          int               `json:"calls"`          // limit on concurrent calls in total; 0 means 100
+	CallsPerSecond int               `json:"callsPerSecond"` // limit on new calls per second; 0 means 10
 	MaxSeconds     int               `json:"maxSeconds"`     // maximum length of a call; 0 means 1800
 }
 
 // Provider configures one source of calls.
 type Provider struct {
-	Name       string   `json:"name"`       // part of its URLs; defaults to the name of the profile
+	Name       string   `json:"name"`       // name in the provider's URLs; defaults to the name of the profile
 	Profile    string   `json:"profile"`    // twilio, telnyx, …
-	Verify     string   `json:"verify"`     // verifies its requests: an auth token, a signing key or a public key
-	Password   string   `json:"password"`   // for providers without signatures: by Basic or Bearer, or at the end of the URL
+	Verify     string   `json:"verify"`     // verifies the provider's requests: an auth token, a signing key or a public key
+	Password   string   `json:"password"`   // password of providers without signatures, sent by Basic or Bearer, or at the end of the URL
 	Access     bool     `json:"access"`     // accept server keys and session tokens instead of a password
 	Account    string   `json:"account"`    // our account ID at the provider
-	APIKey     string   `json:"apiKey"`     // key for its REST API; without a key the API is not used
-	API        string   `json:"api"`        // base URL of its REST API, if not the usual one
-	Calls      int      `json:"calls"`      // concurrent calls; 0 means only the limits on all calls and on a key apply
-	TransferTo []string `json:"transferTo"` // allowed targets: patterns of numbers and SIP URIs
+	APIKey     string   `json:"apiKey"`     // key for the provider's REST API; without a key the API is not used
+	API        string   `json:"api"`        // base URL of the provider's REST API; default: the usual one
+	Calls      int      `json:"calls"`      // limit on concurrent calls of the provider; 0 means no limit of its own
+	TransferTo []string `json:"transferTo"` // allowed targets of transfers: patterns of numbers and SIP URIs
 
 	profile *profile
 }
@@ -175,8 +175,8 @@ func (p *Provider) checkSecrets(publicURL string) error {
 	return nil
 }
 
-// limitGrant returns a copy of g whose conversations last at most as long as this configuration permits a call. A nil g
-// permits all tools.
+// limitGrant returns a copy of g that limits conversations to the configured length of a call (maxSeconds). If g is
+// nil, the result permits all tools.
 func (c *Config) limitGrant(g *bridge.Grant) *bridge.Grant {
 	longest := time.Duration(c.MaxSeconds) * time.Second
 	if g == nil {

@@ -13,14 +13,15 @@ import (
 
 // format is an audio format.
 type format struct {
-	law  *g711.Codec // nil for linear PCM, 16 bits, little-endian
-	rate int         // in Hz
+	law  *g711.Codec // G.711 variant; nil for linear PCM, 16 bits, little-endian
+	rate int         // sample rate in Hz
 }
 
 // maxRate is the highest rate of a format, in Hz.
 const maxRate = 48000
 
-// encodings maps encoding names, as [plainEncoding] returns them, to formats. rate is 0 if the name does not imply it.
+// encodings maps normalized encoding names (see [plainEncoding]) to formats. rate is 0 if the name does not determine
+// it.
 var encodings = map[string]format{
 	"mulaw": {&g711.MuLaw, 8000}, "ulaw": {&g711.MuLaw, 8000}, "pcmu": {&g711.MuLaw, 8000},
 	"basic": {&g711.MuLaw, 8000}, "g711u": {&g711.MuLaw, 8000}, "g711ulaw": {&g711.MuLaw, 8000}, "g711mulaw": {&g711.MuLaw, 8000},
@@ -38,7 +39,8 @@ func plainEncoding(name string) string {
 	return strings.NewReplacer("-", "", "_", "", "/", "", ".", "", " ", "").Replace(name)
 }
 
-// parseRate parses a rate in Hz: "8000", "8000.0", "8000 Hz". It returns 0, which means unknown, for an empty text.
+// parseRate parses a sample rate in Hz: "8000", "8000.0", "8000 Hz". For an empty text it returns 0, which means
+// unknown.
 func parseRate(text string) (int, error) {
 	if text == "" {
 		return 0, nil

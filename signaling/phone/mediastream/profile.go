@@ -7,19 +7,19 @@ import (
 // profile describes a provider. Comments in the table give the sources of the formats.
 type profile struct {
 	dialect           dialect
-	sign              *signatureScheme // signature of its requests; nil if it uses a password
+	sign              *signatureScheme // signature of the provider's requests; nil if it uses a password
 	signatureOptional bool             // the signature is optional: without a secret, a password is used
-	signsUpgrade      bool             // with a secret, the WebSocket request is signed in addition to the password
-	answer            string           // XML or JSON that streams a call, {id}, to {url}
-	reject            string           // XML or JSON that rejects a call
-	id                string           // request parameter with the call ID
+	signsUpgrade      bool             // if a secret is configured, the WebSocket request is signed in addition to the password
+	answer            string           // XML or JSON that makes the provider stream the call {id} to {url}
+	reject            string           // XML or JSON that makes the provider reject a call
+	id                string           // name of the request parameter with the call ID
 	needsAccount      bool             // the REST API requires an account ID
-	rest              *restAPI         // nil if not used
+	rest              *restAPI         // the provider's REST API; nil if not supported
 }
 
 var mulaw = format{&g711.MuLaw, 8000}
 
-// twilio is the dialect that other providers have copied.
+// twilio is Twilio's dialect, which other providers have copied.
 // https://www.twilio.com/docs/voice/media-streams/websocket-messages
 var twilio = dialect{
 	events: map[string]messageKind{"start": kindStart, "dtmf": kindDigit, "mark": kindPlayed, "stop": kindStop},
@@ -92,7 +92,7 @@ var profiles = map[string]*profile{
 		call:   "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to", attributes: "start.custom_parameters",
 		encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
 		key: "dtmf.digit", mark: "mark.name", format: format{rate: 8000},
-		packing:       packing{framesPerMessage: 10, padsLast: true}, // 3,200 bytes, the minimum message size in its documentation
+		packing:       packing{framesPerMessage: 10, padsLast: true}, // 3,200 bytes, the minimum message size in Exotel's documentation
 		voiceTemplate: `{"event":"media","stream_sid":{stream},"media":{"payload":"{sound}"}}`,
 		commands: map[command]string{
 			clearVoice: `{"event":"clear","stream_sid":{stream}}`,
@@ -131,8 +131,8 @@ var profiles = map[string]*profile{
 		},
 	}},
 	"freeswitch": {dialect: dialect{
-		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork. The first message comes from the dialplan, so we chose
-		// its names.
+		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork. The operator's dialplan sends the first message, so
+		// its field names are our choice.
 		binary: true, events: map[string]messageKind{"dtmf": kindDigit},
 		call: "callId", from: "from", to: "to", name: "callerName", attributes: "attributes", rate: "sampleRate",
 		key: "dtmf", format: format{rate: 8000},
@@ -187,7 +187,7 @@ var profiles = map[string]*profile{
 		from: "parameters.participant.ani", to: "parameters.participant.dnis", name: "parameters.participant.aniName",
 		key: "parameters.digit", format: mulaw,
 		probeCallID: "00000000-0000-0000-0000-000000000000", // AudioHook, patterns and practices: "Connection probe"
-		packing:     packing{framesPerMessage: 10},          // larger messages, because their rate is limited
+		packing:     packing{framesPerMessage: 10},          // larger messages, because AudioHook limits the rate of messages
 		commands: map[command]string{
 			acceptCall:    audioHookTemplate("opened", `{"media":[{chosen}]}`),
 			answerPing:    audioHookTemplate("pong", `{}`),

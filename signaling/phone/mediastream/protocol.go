@@ -8,9 +8,9 @@ import (
 	"voxgate/signaling"
 )
 
-// Protocol declares the WebSocket streams of telephony providers to the program.
+// Protocol describes the WebSocket streams of telephony providers to the program.
 func Protocol() signaling.Protocol {
-	var file string // "": no providers
+	var file string // path of the configuration file; "" means no providers
 	return signaling.Protocol{
 		Name: protocolName,
 		AddFlags: func(f *flag.FlagSet) {

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// restAPI describes the calls that we make to a provider's REST API.
+// restAPI describes the requests that we send to a provider's REST API.
 type restAPI struct {
-	base     string // empty if each customer has a different one
-	bearer   bool   // the key is a bearer token, otherwise the password of the account
+	base     string // base URL; empty if each customer has a different one
+	bearer   bool   // the API key is a bearer token, otherwise the password of the account
 	hangUp   func(p *Provider, call string) restRequest
-	transfer func(p *Provider, call, target, xmlURL string) restRequest // nil if not supported. xmlURL serves the XML of the transfer
+	transfer func(p *Provider, call, target, xmlURL string) restRequest // nil if not supported; xmlURL serves XML for the transfer
 	keys     func(p *Provider, call, digits string) restRequest         // nil if not supported
 }
 
@@ -25,8 +25,8 @@ type restRequest struct {
 	form               bool
 }
 
-// twilioUpdate builds an update of a call (https://www.twilio.com/docs/voice/api/call-resource#update-a-call-resource). SignalWire's API is
-// a copy.
+// twilioUpdate returns the request that changes a call (https://www.twilio.com/docs/voice/api/call-resource#update-a-call-resource).
+// SignalWire's API is a copy of Twilio's.
 func twilioUpdate(version string, p *Provider, call string, values url.Values) restRequest {
 	path := version + "/Accounts/" + url.PathEscape(p.Account) + "/Calls/" + url.PathEscape(call) + ".json"
 	return restRequest{"POST", path, values.Encode(), true}
@@ -42,8 +42,8 @@ func twilioTransfer(p *Provider, call, target, _ string) restRequest {
 	return twilioUpdate("/2010-04-01", p, call, url.Values{"Twiml": {dialXML(target, "Sip")}})
 }
 
-// telnyxAnswer returns the request that streams a call to the URL at, or rejects the call if at is empty. Telnyx
-// ignores a repeated ID. https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
+// telnyxAnswer returns the request that makes Telnyx stream a call to the URL at, or reject the call if at is empty.
+// Telnyx ignores a repeated id. https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
 func telnyxAnswer(call, at, id string) restRequest {
 	if at == "" {
 		return telnyxAction("reject", quoteJSON(map[string]string{"cause": "USER_BUSY", "command_id": id}))(nil, call)
@@ -54,7 +54,7 @@ func telnyxAnswer(call, at, id string) restRequest {
 	}))(nil, call)
 }
 
-// telnyxAction builds an action on a call
+// telnyxAction returns a function that builds the request for an action on a call
 // (https://developers.telnyx.com/api-reference/call-commands/hangup-call, …/transfer-call, …/send-dtmf).
 func telnyxAction(action, body string) func(*Provider, string) restRequest {
 	return func(_ *Provider, call string) restRequest {
@@ -70,7 +70,8 @@ func telnyxKeys(p *Provider, call, digits string) restRequest {
 	return telnyxAction("send_dtmf", quoteJSON(map[string]string{"digits": digits}))(p, call)
 }
 
-// plivoCallPath returns the path of a call (https://www.plivo.com/docs/voice/api/call#hang-up-a-call, …#transfer-a-call).
+// plivoCallPath returns the URL path of a call (https://www.plivo.com/docs/voice/api/call#hang-up-a-call,
+// …#transfer-a-call).
 func plivoCallPath(p *Provider, call string) string {
 	return "/v1/Account/" + url.PathEscape(p.Account) + "/Call/" + url.PathEscape(call) + "/"
 }
@@ -93,7 +94,8 @@ func dialXML(target, sip string) string {
 	return "<Response><Dial><" + element + ">" + escapeXML(target) + "</" + element + "></Dial></Response>"
 }
 
-// endedCallStatuses holds the statuses that providers return for a call that has ended: Twilio and Plivo, and Telnyx for its error 90018.
+// endedCallStatuses holds the HTTP statuses that providers return for a call that has ended: 404 by Twilio and Plivo,
+// 422 by Telnyx (error 90018).
 var endedCallStatuses = map[int]bool{http.StatusNotFound: true, http.StatusUnprocessableEntity: true}
 
 var errCallEnded = errors.New("the call has ended")
@@ -119,10 +121,10 @@ func (srv *Server) callRESTAPI(ctx context.Context, p *Provider, what restReques
 	}
 	answer, err := srv.restClient.Do(r)
 	if err != nil {
-		return errors.New("the provider's REST API does not respond") // err contains the URL, whose path may hold a secret
+		return errors.New("the provider's REST API does not respond") // err is not returned: it contains the URL, whose path may hold a secret
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxBody)) // so that the connection can be reused
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxBody)) // read to the end, so that the connection can be reused
 	switch {
 	case answer.StatusCode < 300:
 		return nil

@@ -6,32 +6,33 @@ import (
 )
 
 const (
-	// maxPending is the number of out-of-order messages that wait for a missing one. maxGap limits the silence inserted for lost messages.
+	// maxPending is the number of messages that wait for a missing one before they are played without it. maxGap limits
+	// the silence that is inserted for lost messages.
 	maxPending = 2
 	maxGap     = 200 * time.Millisecond
-	// maxJump is the largest plausible jump of the counter. After a larger one, counting restarts.
+	// maxJump is the largest plausible jump of the counter. A larger jump begins a new count.
 	maxJump = 100
-	// maxIrregular is the number of consecutive messages that may be late or follow a gap. After that many, the count restarts or the counter
-	// is ignored.
+	// maxIrregular is the number of consecutive messages, late or after a gap, from which on the counter is not trusted: counting
+	// restarts, or the counter is ignored.
 	maxIrregular = 3
 )
 
-// reorderBuffer reorders sound by its message counter. It reports gaps to fill with silence: a jump in the signal could
-// be taken for speech.
+// reorderBuffer reorders messages with sound by their counter. It reports gaps, which the caller fills with silence:
+// without it, the jump in the signal could be mistaken for speech.
 //
 // Some providers restart the counter, count all tracks together, count milliseconds, or do not count. After several
 // irregular messages, counting restarts, or the counter is ignored.
 type reorderBuffer struct {
-	nextChunk       int // next expected number; 0 before the first message
+	nextChunk       int // the counter expected in the next message; 0 before the first message
 	pending         []message
-	lateMessages    []message // consecutive late messages
-	consecutiveGaps int       // consecutive messages that followed a gap
-	ignoresCounter  bool      // the counter is ignored
+	lateMessages    []message // the newest messages, if they were late
+	consecutiveGaps int       // number of consecutive messages that followed a gap
+	ignoresCounter  bool      // the counter is ignored from now on
 	ready           [][]byte
 }
 
-// push adds a message. It returns the sound to play now, valid until the next call. missing is the number of missing
-// messages before that sound.
+// push adds a message. It returns the sound to play now, which is valid until the next call of push. missing is the
+// number of lost messages before that sound.
 func (r *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 	r.ready = r.ready[:0]
 	if m.chunk <= 0 || r.ignoresCounter {
@@ -41,7 +42,7 @@ func (r *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 	if r.nextChunk == 0 || m.chunk < r.nextChunk-maxJump || m.chunk > r.nextChunk+maxJump {
 		r.releasePending(m.chunk)
 	}
-	if m.chunk < r.nextChunk { // late, a duplicate, or the first message of a new count
+	if m.chunk < r.nextChunk { // the message is late, a duplicate, or the first of a new count
 		if r.lateMessages = append(r.lateMessages, m); len(r.lateMessages) == maxIrregular {
 			r.resyncCounter()
 		}
@@ -53,7 +54,7 @@ func (r *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 	released := 0
 	for ; released < len(r.pending) && (r.pending[released].chunk <= r.nextChunk || len(r.pending)-released > maxPending); released++ {
 		first := r.pending[released]
-		if first.chunk < r.nextChunk { // duplicate
+		if first.chunk < r.nextChunk { // a duplicate of a message that was played
 			continue
 		}
 		if r.consecutiveGaps++; first.chunk == r.nextChunk {
@@ -71,7 +72,7 @@ func (r *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 	return missing, r.ready
 }
 
-// releasePending releases the waiting messages and restarts the count at next.
+// releasePending makes the waiting messages ready, and sets the next expected counter.
 func (r *reorderBuffer) releasePending(next int) {
 	for _, m := range r.pending {
 		r.ready = append(r.ready, m.sound)
@@ -79,8 +80,8 @@ func (r *reorderBuffer) releasePending(next int) {
 	r.nextChunk, r.pending, r.lateMessages, r.consecutiveGaps = next, r.pending[:0], r.lateMessages[:0], 0
 }
 
-// resyncCounter handles a series of late messages. If they are in order, they begin a new count; otherwise the counter is ignored from now
-// on.
+// resyncCounter handles maxIrregular late messages. If they are in order, they begin a new count. Otherwise the counter is ignored from
+// now on.
 func (r *reorderBuffer) resyncCounter() {
 	r.ignoresCounter = !slices.IsSortedFunc(r.lateMessages, func(a, b message) int { return a.chunk + 1 - b.chunk })
 	batch := r.lateMessages

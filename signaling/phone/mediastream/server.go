@@ -1,8 +1,9 @@
-// Package mediastream serves phone calls that a provider or a phone system streams to us: over a WebSocket with audio in JSON (Twilio and
+// Package mediastream serves phone calls whose audio a provider or a phone system streams to us over a WebSocket: in JSON (Twilio and
 // providers that copied its format) or in binary messages (Asterisk, jambonz, FreeSWITCH, Vonage).
 //
-// All of them use dialects of these two formats. Each provider has an entry in the table profiles. A call must be authorized before a
-// conversation with the model begins: by a token from our answer to a signed request, by a password, or by a key or token of the gateway.
+// All providers use dialects of these two formats. Each provider has an entry in the table profiles. A call must be authorized before a
+// conversation with the model begins: by a token from our answer to a signed request, by a password, or by a key or token of the
+// gateway.
 package mediastream
 
 import (
@@ -24,7 +25,7 @@ import (
 	"voxgate/tools"
 )
 
-// protocolName identifies this endpoint in tools and grants.
+// protocolName is the name of this protocol in tools and grants.
 var protocolName = bridge.RegisterProtocol("telephony", bridge.InAgents|bridge.InGrants)
 
 // Options configure a [Server].
@@ -32,7 +33,7 @@ type Options struct {
 	Host      *bridge.Host
 	Agents    *agents.Folder
 	Gate      *access.Gate      // counts these calls together with those of other protocols
-	OnRefused func(rule string) // receives the rule of each rejection; must not block; may be nil
+	OnRefused func(rule string) // receives the name of the rule of each rejection; must not block; may be nil
 	Logger    *slog.Logger
 }
 
@@ -107,7 +108,7 @@ func (srv *Server) Endpoints() []signaling.Endpoint {
 	}
 }
 
-// Close ends the requests to collections and closes idle connections to REST APIs.
+// Close closes idle connections to REST APIs and to the webhooks of collections.
 func (srv *Server) Close() {
 	if srv == nil {
 		return
@@ -116,8 +117,8 @@ func (srv *Server) Close() {
 	srv.config.Collect.Close()
 }
 
-// authorizeClient checks a server key or a session token. Limits by IP address do not apply: a telephone system has one
-// address.
+// authorizeClient checks a server key or a session token. Limits by IP address do not apply, because all calls of a
+// telephone system come from one address.
 func (srv *Server) authorizeClient(open *bridge.SessionRequest, r *http.Request, token string) error {
 	open.Origin.Protocol = protocolName
 	return access.From(srv.Gate.WithClient(&http.Request{Header: r.Header})).Admit(open, token)
@@ -128,7 +129,7 @@ func (srv *Server) countRefusal(from, rule string, why error) {
 	if srv.OnRefused != nil {
 		srv.OnRefused("telephony " + rule)
 	}
-	srv.logLimiter.Do(func() { // rate-limited, so that strangers cannot fill the disk; the metrics count all
+	srv.logLimiter.Do(func() { // rate-limited, so that strangers cannot fill the disk; OnRefused counts all rejections
 		srv.Logger.Warn("call refused", "rule", rule, "from", from, "why", why)
 	})
 }
@@ -210,7 +211,7 @@ var (
 
 // authorizeStream decides, before the upgrade, whether a WebSocket may be opened. If not, rule names the failed check.
 func (srv *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule string, err error) {
-	t.open.Account = srv.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // names of keys have no spaces, so they cannot equal this name
+	t.open.Account = srv.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // key names have no spaces, so they differ from this name
 	if s := p.signatureScheme(); s != nil {
 		if s.signsUpgrade {
 			if err := s.verifyRequest(p.Verify, r, nil, srv.candidateURLs(srv.socketURL(), r)...); err != nil {
@@ -233,8 +234,8 @@ func (srv *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule
 	return t, rule, err
 }
 
-// checkPassword checks the credentials of a provider without signatures. Too many wrong ones block an IP address for a
-// while. rule names the failed check.
+// checkPassword checks the credentials of a provider without signatures. Too many wrong credentials block an IP address
+// for a while. rule names the failed check.
 func (srv *Server) checkPassword(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
 	secret, from := readCredential(r), access.From(r.Context()).Address()
 	switch {
@@ -255,8 +256,8 @@ func (srv *Server) checkPassword(p *Provider, r *http.Request, open *bridge.Sess
 	return rule, err
 }
 
-// readCredential returns the credential in a request: Basic's password, a bearer token, AudioHook's key, the end of the path or the
-// parameter "token".
+// readCredential returns the credential in a request: the password of Basic, a bearer token, AudioHook's API key, the token at the
+// end of the path, or the query parameter "token".
 func readCredential(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password

@@ -27,12 +27,12 @@ import (
 type signatureScheme struct {
 	// verify checks the signature of a request. at is the URL that the provider used.
 	verify       func(secret, signature, at string, r *http.Request, body []byte) error
-	headers      []string // names of possible headers for the signature; the first one present counts
+	headers      []string // names of headers that may contain the signature; the first header present counts
 	isPublicKey  bool     // secret is a public key
 	signsUpgrade bool     // WebSocket requests are signed too
 }
 
-// maxLoggedURL caps how much of a URL is logged, in bytes: anyone can send a URL of a megabyte.
+// maxLoggedURL limits how much of a URL is logged, in bytes, because anyone can send a URL of a megabyte.
 const maxLoggedURL = 300
 
 var errSignature = errors.New("the signature does not match the request")
@@ -55,8 +55,8 @@ func (s *signatureScheme) verifyRequest(secret string, r *http.Request, body []b
 	return fmt.Errorf("the request has no %s", s.headers[0])
 }
 
-// verifyTwilio checks an HMAC-SHA1 in base64 over the URL and the sorted form parameters. WebSocket requests have none
-// (https://www.twilio.com/docs/usage/security#validating-requests).
+// verifyTwilio checks an HMAC-SHA1 in base64 over the URL and the sorted form parameters. A WebSocket request has no
+// parameters (https://www.twilio.com/docs/usage/security#validating-requests).
 func verifyTwilio(secret, signature, at string, _ *http.Request, body []byte) error {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -67,8 +67,9 @@ func verifyTwilio(secret, signature, at string, _ *http.Request, body []byte) er
 	return compareSignature(signature, mac.Sum(nil))
 }
 
-// verifyPlivo checks an HMAC-SHA256 in base64 over URL, sorted query, sorted parameters and nonce. One valid signature
-// is enough (https://www.plivo.com/docs/voice/concepts/signature-validation, V3).
+// verifyPlivo checks an HMAC-SHA256 in base64 over URL, sorted query, sorted parameters and nonce. The header may list
+// several signatures; one valid signature is enough (https://www.plivo.com/docs/voice/concepts/signature-validation,
+// V3).
 func verifyPlivo(secret, signature, at string, r *http.Request, body []byte) error {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -96,7 +97,7 @@ func verifyPlivo(secret, signature, at string, r *http.Request, body []byte) err
 	return errSignature
 }
 
-// maxSignatureAge is the maximum age of a signed request, the same as in Telnyx' own libraries.
+// maxSignatureAge is the maximum age of a signed request. Telnyx' own libraries use the same value.
 const maxSignatureAge = 5 * time.Minute
 
 // verifyTelnyx checks an Ed25519 signature in base64 over the time, "|" and the body
@@ -158,7 +159,7 @@ func verifyVonage(secret, signature, _ string, _ *http.Request, body []byte) err
 	return nil
 }
 
-// maxAudioHookAge is the maximum clock difference, in either direction, for the signature of a WebSocket request. Genesys' example server
+// maxAudioHookAge is the maximum difference between the time of a signature and our clock, in either direction. Genesys' example server
 // allows 10 s.
 const maxAudioHookAge = 30 * time.Second
 
@@ -167,9 +168,9 @@ var requiredAudioHookParts = []string{
 	"@request-target", "@authority", "audiohook-organization-id", "audiohook-session-id", "audiohook-correlation-id", "x-api-key",
 }
 
-// verifyAudioHook checks an HMAC-SHA256 over the parts in Signature-Input, by a draft of RFC 9421
+// verifyAudioHook checks an HMAC-SHA256 over the parts listed in Signature-Input, by a draft of RFC 9421
 // (https://developer.genesys.cloud/devapps/audiohook/security). secret is in base64. public is the URL that Genesys
-// calls, or empty for the request's own.
+// calls. If public is empty, the URL of the request is used.
 func verifyAudioHook(secret, public string, r *http.Request, now time.Time) error {
 	label, input, _ := strings.Cut(r.Header.Get("Signature-Input"), "=")
 	list, parameters, _ := strings.Cut(strings.TrimPrefix(input, "("), ")")
@@ -222,7 +223,8 @@ func compareSignature(signature string, sum []byte) error {
 	return nil
 }
 
-// encodeForm serializes a form, sorted by name, then by value.
+// encodeForm serializes a form, sorted by name and then by value. is stands between name and value, and between stands
+// between two pairs.
 func encodeForm(form url.Values, is, between string) string {
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(form)) {

@@ -10,10 +10,11 @@ import (
 	"voxgate/media"
 )
 
-// soundMessage is a message with sound. All dialects with sound in JSON share it, except those of Bandwidth and Ozonetel.
+// soundMessage is a JSON message with sound. It has the fields of all dialects: Bandwidth uses payload, Ozonetel uses
+// data, and the others use media.
 type soundMessage struct {
 	Event     looseText    `json:"event"`
-	EventType looseText    `json:"eventType"` // the next three fields are Bandwidth's
+	EventType looseText    `json:"eventType"` // Bandwidth uses this field, track and payload
 	Track     looseText    `json:"track"`
 	Payload   encodedSound `json:"payload"`
 	Media     struct {
@@ -21,7 +22,7 @@ type soundMessage struct {
 		Chunk   looseCount   `json:"chunk"`
 		Payload encodedSound `json:"payload"`
 	} `json:"media"`
-	Data json.RawMessage `json:"data"` // Ozonetel
+	Data json.RawMessage `json:"data"` // Ozonetel uses this field
 }
 
 // samplesMessage is the field "data" of Ozonetel's messages.
@@ -30,8 +31,8 @@ type samplesMessage struct {
 	Rate    int     `json:"sampleRate"`
 }
 
-// looseText accepts any JSON value, and is empty if the value is not a string. So a field of the wrong type does not
-// prevent decoding the sound.
+// looseText accepts any JSON value. It is empty if the value is not a string, so that a field of the wrong type does
+// not prevent decoding the sound.
 type looseText string
 
 // UnmarshalJSON implements [json.Unmarshaler].

@@ -12,14 +12,14 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// ticket permits one call, or one transfer.
+// ticket permits a provider to connect one call, or to fetch the XML of one transfer.
 type ticket struct {
 	provider *Provider
 	agent    *agents.Agent
 	call     string // the provider's call ID; empty if not yet known
 	party    phone.Party
-	open     bridge.SessionRequest // carries the account that the call counts for
-	target   string                // where to transfer the call; empty on a ticket for a call
+	open     bridge.SessionRequest // session request, with the account to which the call is charged
+	target   string                // target of the transfer; empty if the ticket is for a call
 	expires  time.Time
 }
 
@@ -44,8 +44,8 @@ func (t *tickets) issue(one ticket) string {
 	return name
 }
 
-// redeem removes a ticket and returns it. It returns false if the ticket is unknown or expired. Another provider's
-// ticket stays valid.
+// redeem removes a ticket and returns it. It returns false if the ticket is unknown, expired, or of another provider. A
+// ticket of another provider is not removed.
 func (t *tickets) redeem(name string, p *Provider) (ticket, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -27,12 +27,12 @@ func (c *call) buildTools() []tools.Tool {
 	return list
 }
 
-// runCommand sends a command to the session. Tools call it, so the session already exists.
+// runCommand sends a command to the session. It may be called only after the conversation has begun.
 func (c *call) runCommand(what bridge.Command) error {
 	return c.session.Load().Do(what)
 }
 
-// maxSentenceWait limits the wait of a transfer for the end of the model's sentence.
+// maxSentenceWait limits how long a transfer waits for the end of the model's sentence.
 const maxSentenceWait = 15 * time.Second
 
 // transferCall makes the provider connect the caller to target.
@@ -52,7 +52,8 @@ func (c *call) transferCall(ctx context.Context, target, _ string) error {
 	return nil
 }
 
-// waitUntilSilent blocks until the model's voice has been played, as far as this side can tell.
+// waitUntilSilent blocks until the model's voice should have been played, according to its length. It fails after
+// maxSentenceWait.
 func (c *call) waitUntilSilent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, maxSentenceWait)
 	defer cancel()

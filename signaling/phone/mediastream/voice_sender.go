@@ -27,17 +27,17 @@ type voiceSender struct {
 
 	mu             sync.Mutex
 	resampler      *media.Resampler     // nil if the provider takes the model's own sample rate
-	pendingSound   []byte               // encoded sound, less than one message
+	pendingSound   []byte               // encoded sound that does not fill a message yet
 	isPaused       bool                 // the provider accepts no sound for now
 	isEnded        bool                 // the call has ended
 	heldMessages   []signaling.Outgoing // messages waiting for the end of the pause
-	playoutEnd     time.Time            // when all sent sound should have been played; zero if none was sent, or the provider has dropped it
+	playoutEnd     time.Time            // when all sent sound should have been played; zero if no sound was sent, or if it was discarded
 	silenceEnd     time.Time            // end of the silence sent so far
 	sentMarks      int                  // number of marks sent
-	playedMark     int                  // newest mark reported as played
-	turnPlayoutEnd time.Time            // when the turn before the newest mark should have been played; zero if that mark ends no turn
+	playedMark     int                  // number of the newest mark that was reported as played
+	turnPlayoutEnd time.Time            // when the turn that the newest mark ends should have been played; zero if the mark ends no turn
 	roundTripTime  time.Duration        // round-trip time to the provider
-	playbackDelay  time.Duration        // delay of playback beyond the expected time, measured at the newest mark
+	playbackDelay  time.Duration        // delay between expected and reported playback, measured at the newest mark that ended a turn
 	markPlayed     chan struct{}        // closed and replaced when a mark is reported
 }
 
@@ -67,7 +67,7 @@ func (s *voiceSender) WriteFrame(f media.Frame) error {
 	pcm := f.PCM
 	if s.resampler != nil {
 		if f.Start {
-			s.resampler.PadStart() // clears the rest of the previous talkspurt in the resampler
+			s.resampler.PadStart() // separates the new talkspurt from the previous one in the resampler
 		}
 		pcm = s.resampler.Resample(pcm)
 	}
@@ -85,8 +85,8 @@ func (s *voiceSender) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// sendSilence sends 20 ms of silence while the model does not speak, for each received message. Messages come in
-// bursts, but silence goes in real time.
+// sendSilence sends 20 ms of silence while the model does not speak, if the provider needs it. It is called for each
+// received message. These come in bursts, so sendSilence limits the silence to real time.
 func (s *voiceSender) sendSilence() {
 	if !s.dialectCodec.packing.sendsSilence {
 		return
@@ -108,7 +108,8 @@ func (s *voiceSender) sendSilence() {
 // silentFrame holds 20 ms of silence at the highest rate of a [format].
 var silentFrame = make([]int16, media.Samples(media.FrameDuration, maxRate))
 
-// sendRemainder sends the remaining sound, padded with silence if the provider requires full messages. The caller must hold mu.
+// sendRemainder sends the sound that does not fill a message. It is padded with silence if the provider requires full
+// messages. The caller must hold mu.
 func (s *voiceSender) sendRemainder() {
 	if n := len(s.pendingSound); s.dialectCodec.packing.padsLast && n > 0 && n < s.messageSize() {
 		pause := make([]int16, media.Samples(media.FrameDuration, s.format.rate)*(s.messageSize()-n)/s.format.frameSize())
@@ -118,7 +119,7 @@ func (s *voiceSender) sendRemainder() {
 	s.sendSound()
 }
 
-// sendSound sends the gathered sound. The caller must hold mu.
+// sendSound sends pendingSound as one message. The caller must hold mu.
 func (s *voiceSender) sendSound() {
 	if len(s.pendingSound) > 0 {
 		s.sendOrHold(s.dialectCodec.encodeVoice(s.pendingSound))
@@ -126,8 +127,8 @@ func (s *voiceSender) sendSound() {
 	}
 }
 
-// sendOrHold sends a message, or queues it while the provider is paused. If the queue is full, it is emptied first. The caller must hold
-// mu.
+// sendOrHold sends a message. While the provider is paused, it queues the message instead; if the queue is full, the queued messages
+// are dropped. The caller must hold mu.
 func (s *voiceSender) sendOrHold(p signaling.Outgoing) {
 	if !s.isPaused {
 		s.enqueue(p)
@@ -160,8 +161,8 @@ func (s *voiceSender) sendCommand(c command) {
 	s.sendCommandLocked(c, "")
 }
 
-// sendCommandLocked sends a command ahead of the queued messages. It returns false if the provider lacks this command. The caller must hold
-// mu.
+// sendCommandLocked sends a command immediately, before the queued messages. It returns false if the provider does not support the
+// command. The caller must hold mu.
 func (s *voiceSender) sendCommandLocked(c command, what string) bool {
 	p, ok := s.dialectCodec.buildCommand(c, what)
 	if ok {
@@ -200,7 +201,7 @@ func (s *voiceSender) discardVoice() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pendingSound, s.heldMessages, s.isPaused, s.playoutEnd = s.pendingSound[:0], nil, false, time.Time{}
-	s.turnPlayoutEnd = time.Time{} // marks reported from now on do not count: the sound before them was dropped
+	s.turnPlayoutEnd = time.Time{} // no delay is measured at the newest mark, because the sound before it was dropped
 	s.sendCommandLocked(clearVoice, "")
 }
 
@@ -226,7 +227,8 @@ func (s *voiceSender) setRoundTrip(d time.Duration) {
 	s.roundTripTime = d
 }
 
-// sendMark sends the remaining sound and a mark after it. It returns false if the provider cannot report playback. The caller must hold mu.
+// sendMark sends the remaining sound and then a mark. It returns false if the provider cannot report playback. The
+// caller must hold mu.
 func (s *voiceSender) sendMark() bool {
 	s.sendRemainder()
 	p, ok := s.dialectCodec.buildCommand(putMark, strconv.Itoa(s.sentMarks+1))
@@ -257,15 +259,16 @@ func (s *voiceSender) handlePlayed(name string) {
 	s.markPlayed = make(chan struct{})
 }
 
-// remainingPlayout returns the playing time of the sound that was sent but not yet played. It is not positive if none is left.
+// remainingPlayout returns how long the sent sound should still play. It is zero or negative if all sound should have
+// been played.
 func (s *voiceSender) remainingPlayout() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Until(s.playoutEnd)
 }
 
-// waitUntilPlayed blocks until the sent sound has been played, or gone or written is closed. extra limits the wait for
-// the provider's report.
+// waitUntilPlayed blocks until the sent sound has been played, or gone or written is closed. extra is the additional
+// time to wait for the provider's playback report.
 func (s *voiceSender) waitUntilPlayed(extra time.Duration, gone, written <-chan struct{}) {
 	s.mu.Lock()
 	if s.playoutEnd.IsZero() {

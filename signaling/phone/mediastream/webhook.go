@@ -17,7 +17,8 @@ import (
 // maxBody limits the body of a provider's request, in bytes. Real requests are far smaller.
 const maxBody = 64 << 10
 
-// readSignedRequest reads a request and verifies the provider's signature. If ok is false, the error response has been sent.
+// readSignedRequest reads a request and verifies the provider's signature. If ok is false, it has sent an error
+// response.
 func (srv *Server) readSignedRequest(w http.ResponseWriter, r *http.Request) (p *Provider, form url.Values, ok bool) {
 	p = srv.providers[r.PathValue("provider")]
 	if p == nil || p.signatureScheme() == nil {
@@ -41,7 +42,7 @@ func (srv *Server) readSignedRequest(w http.ResponseWriter, r *http.Request) (p 
 }
 
 // parseForm parses the body of a provider's request: a form, or JSON whose fields become form values. Telnyx Call
-// Control wraps the fields.
+// Control has the fields in data.payload.
 func parseForm(body []byte) (url.Values, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
 		return url.ParseQuery(string(body))
@@ -63,7 +64,7 @@ func parseForm(body []byte) (url.Values, error) {
 	return form, err
 }
 
-// candidateURLs lists the URLs that the provider may have signed: with and without the port, and a trailing slash.
+// candidateURLs lists the URLs that the provider may have signed: with and without the port and a trailing slash.
 func (srv *Server) candidateURLs(public string, r *http.Request) (list []string) {
 	path, query := strings.TrimSuffix(r.URL.EscapedPath(), "/"), ""
 	if r.URL.RawQuery != "" {
@@ -79,7 +80,7 @@ func (srv *Server) candidateURLs(public string, r *http.Request) (list []string)
 	} else if ":"+u.Port() == port {
 		hosts = append(hosts, strings.TrimSuffix(u.Host, port))
 	}
-	for _, host := range hosts { // the host of the signed URL may be as configured, or in lower case
+	for _, host := range hosts { // the provider may have signed the host as configured, or in lower case
 		if lower := strings.ToLower(host); lower != host {
 			hosts = append(hosts, lower)
 		}
@@ -119,7 +120,7 @@ func (srv *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	control := p.Profile == "telnyx" && form.Has("event")
 	if control {
 		if t.call = form.Get("call_control_id"); form.Get("event") != "call.initiated" || form.Get("direction") != "incoming" {
-			return // other events need no answer: the stream shows how the call goes on
+			return // other events need no answer, because the stream shows the progress of the call
 		}
 	}
 	at := ""
@@ -136,7 +137,7 @@ func (srv *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	if control {
 		err := srv.callRESTAPI(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command")))
 		if err != nil && !errors.Is(err, errCallEnded) {
-			srv.rejectRequest(w, r, http.StatusBadGateway, "answer", err) // Telnyx then retries, or tries another address
+			srv.rejectRequest(w, r, http.StatusBadGateway, "answer", err) // Telnyx then sends the event again, or sends it to another address
 		}
 		return
 	}
@@ -152,7 +153,7 @@ func (srv *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	writeXML(w, strings.Replace(text, "{url}", escapeXML(at), 1))
 }
 
-// serveTransfer answers a provider that asks where to connect a transferred call.
+// serveTransfer handles a provider's request for the XML that connects a transferred call to its target.
 func (srv *Server) serveTransfer(w http.ResponseWriter, r *http.Request) {
 	p, _, ok := srv.readSignedRequest(w, r)
 	if !ok {

@@ -17,11 +17,11 @@ import (
 // Machine enables answering-machine detection on an outgoing call.
 type Machine struct {
 	Say string `json:"say"` // message to leave after the beep; if empty, the call ends
-	Ask bool   `json:"ask"` // let the model judge what sounds like a machine
+	Ask bool   `json:"ask"` // the model decides whether an answer that sounds like a machine is one
 }
 
-// The kinds of answer to an outgoing call. A phone menu and a machine have similar timing. Only the model can tell them
-// apart.
+// The parties that may answer an outgoing call. A phone menu and a machine have similar timing, so only the model can
+// tell them apart.
 const (
 	ByPerson  = "person"
 	ByMachine = "machine"
@@ -32,34 +32,37 @@ const (
 
 const (
 	amdBlock = 20 * time.Millisecond
-	// amdLoud is the minimum loudness of a voice: -44 dBov.
+	// amdLoud is the minimum level of a voice, as RMS of 16-bit samples: -44 dBov.
 	amdLoud = 200
-	// amdPersonMin is the pause that identifies a person, who says a few words and waits. The first pauses of machines are shorter.
+	// amdPersonMin is the minimum pause after a person's greeting: a person says a few words and waits. The first
+	// pauses of machines are shorter.
 	amdPersonMin = 500 * time.Millisecond
-	// amdPersonMax is the maximum length of a person's greeting. A lower limit would hang up on receptionists, who
-	// greet longer.
+	// amdPersonMax is the maximum length of a person's greeting. With a lower limit, the gateway would hang up on
+	// receptionists, whose greetings are longer.
 	amdPersonMax = 2200 * time.Millisecond
 	// amdSilence is the time without a voice after which the answer counts as silence.
 	amdSilence = 3 * time.Second
-	// amdPause is the time without packets that counts as a pause. Some phones send none in pauses. It exceeds network
-	// jitter.
+	// amdPause is the time without packets that counts as a pause, because some phones send no packets in pauses. It is
+	// longer than network jitter.
 	amdPause = time.Second
-	// amdToneMin is the minimum length of a beep. amdFaxMin is the minimum length of a fax tone: ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of
-	// 2100 Hz.
+	// amdToneMin is the minimum length of a beep, and amdFaxMin that of a fax tone. In ITU-T T.30, fax tones have 0.5 s of 1100 Hz, or
+	// 2.6 s of 2100 Hz.
 	amdToneMin = 100 * time.Millisecond
 	amdFaxMin  = 300 * time.Millisecond
-	// amdGapMax is the maximum gap between tones of one sequence. The three tones of a network announcement have gaps of up to 30 ms (ITU-T
-	// E.180).
+	// amdGapMax is the maximum gap between the tones of one sequence. The three tones of a network announcement have gaps of up to 30
+	// ms (ITU-T E.180).
 	amdGapMax = 100 * time.Millisecond
-	// amdMessageEnd is the pause that ends a machine's greeting without a beep, and amdMax the maximum length of a greeting.
+	// amdMessageEnd is the pause that ends a machine's greeting without a beep. amdMax is the maximum length of a
+	// greeting.
 	amdMessageEnd = 2500 * time.Millisecond
 	amdMax        = time.Minute
-	// amdModelTimeout bounds how long the model may take to judge: one sentence of a menu, and the model's response.
+	// amdModelTimeout limits how long the model may take to decide. One sentence of a menu and the model's response
+	// must fit in.
 	amdModelTimeout = 8 * time.Second
 )
 
-// failureTones are the first two of the three tones that report a failed call, in Hz (ITU-T E.180, special information
-// tone). They may be 50 Hz off.
+// failureTones are the first two of the three tones that networks play before the announcement of a failed call, in Hz
+// (ITU-T E.180, special information tone). They may be 50 Hz off.
 var failureTones = [...]float64{950, 1400}
 
 // amdDetector classifies who answered, from the audio since the answer.
@@ -68,17 +71,17 @@ type amdDetector struct {
 	part   []int16
 	now    time.Duration // length of the audio so far
 	began  time.Duration // start of the first sound
-	voice  time.Duration // end of the last sound; 0 before the first
-	tone   time.Duration // length of the current tone of hz
+	voice  time.Duration // end of the last sound; 0 before the first sound
+	tone   time.Duration // length of the current tone so far, whose frequency is hz
 	hz     float64
-	beeped time.Duration // end of the last beep; 0 before the first
-	rising int           // consecutive tones of a failure announcement so far
+	beeped time.Duration // end of the last beep; 0 before the first beep
+	rising int           // number of failureTones that were detected so far
 	result string        // who answered; empty until known
 	beep   bool          // a tone of a machine or of the network was detected
 	ready  bool          // the machine's greeting is over or too long, or the network announced a failure
 }
 
-// networkFailed reports whether the network announced that the call failed, so that no message can be left.
+// networkFailed reports whether the network's tones for a failed call were detected. Then no message can be left.
 func (a *amdDetector) networkFailed() bool { return a.rising == len(failureTones) }
 
 // analyzePCM analyzes received audio.
@@ -127,9 +130,9 @@ func (a *amdDetector) analyzeBlock(pcm []int16) {
 	switch {
 	case a.tone >= amdFaxMin && fax:
 		a.result = ByFax
-	case a.tone >= amdToneMin && !fax: // a beep, or the tones before a network announcement
+	case a.tone >= amdToneMin && !fax: // the tone is a beep, or precedes a network announcement
 		a.result, a.beep = ByMachine, true
-	case a.tone > 0: // too early to decide
+	case a.tone > 0: // the tone is still too short to decide
 	case a.voice == 0 && a.now >= amdSilence:
 		a.result = BySilence
 	case a.voice > 0 && a.now-a.voice >= amdPersonMin:
@@ -158,18 +161,18 @@ func tonePitch(pcm []int16, rate int) float64 {
 	return hz
 }
 
-// callScreen withholds the audio of an outgoing call from the model until AMD has decided. With Machine.Ask, the model
-// hears doubtful audio and judges. The zero value does nothing.
+// callScreen withholds the audio of an outgoing call from the model until answering-machine detection (AMD) has decided
+// who answered. With Machine.Ask, the model receives doubtful audio and decides. The zero callScreen passes all audio.
 type callScreen struct {
 	say       string
-	ask       bool                         // the model judges doubtful audio; its voice is not sent until the result is known
+	ask       bool                         // the model decides about doubtful audio; its voice is not sent before the result is known
 	outcome   chan string                  // receives who answered; room for one
 	ready     chan struct{}                // signals that the message can be left now; room for one
-	doubt     chan struct{}                // signals that the model is to judge; room for one
+	doubt     chan struct{}                // signals that the model has to decide; room for one
 	lastAudio atomic.Int64                 // time of the last audio: Unix time in ns
 	hasVoice  atomic.Bool                  // a voice was detected
-	askedAt   atomic.Int64                 // when the model was asked to judge: Unix time in ns; 0 if it was not
-	open      atomic.Bool                  // the model receives the audio
+	askedAt   atomic.Int64                 // when the model was asked to decide: Unix time in ns; 0 if it was not asked
+	open      atomic.Bool                  // all audio is passed to the model
 	decided   atomic.Bool                  // the result is known
 	machine   atomic.Bool                  // the result is a machine
 	failed    atomic.Bool                  // the network announced a failure
@@ -185,11 +188,11 @@ func newCallScreen(m *Machine) *callScreen {
 	return &callScreen{say: m.Say, ask: m.Ask, outcome: make(chan string, 1), ready: make(chan struct{}, 1), doubt: make(chan struct{}, 1)}
 }
 
-// startClock restarts the count of silence.
+// startClock restarts the measurement of the time without audio.
 func (s *callScreen) startClock() { s.lastAudio.Store(time.Now().UnixNano()) }
 
-// checkTimeouts sets the result after some time without audio, or if the model takes too long to judge. It is called
-// once a second. Some phones send nothing in pauses.
+// checkTimeouts sets the result after some time without audio, because some phones send no packets in pauses. It also
+// sets it if the model takes too long to decide. It is called once a second.
 func (s *callScreen) checkTimeouts(now time.Time) {
 	if !s.isActive() {
 		return
@@ -230,7 +233,7 @@ type screenedSink struct {
 	media.Sink
 	screen   *callScreen
 	detector amdDetector
-	pending  []int16 // audio that the model may have to judge
+	pending  []int16 // audio that the model receives if it has to decide
 	silence  []int16
 }
 
@@ -276,10 +279,10 @@ func (s *callScreen) recordOutcome(by string) bool {
 	return true
 }
 
-// noteSpeech is called when the model begins to speak. If the message is being left, that speech is the message.
+// noteSpeech records that the model begins to speak. If the message is being left, the model's speech is the message.
 func (s *callScreen) noteSpeech() { s.saying.Store(s.leaving.Load()) }
 
-// answeredByTool returns the tool that reports the model's judgement of who answered.
+// answeredByTool returns the tool with which the model reports who answered.
 func (s *callScreen) answeredByTool() tools.Tool {
 	results := map[string]string{
 		ByPerson:  "They hear you now: speak.",
@@ -308,8 +311,8 @@ func (s *callScreen) answeredByTool() tools.Tool {
 	}
 }
 
-// attachOutput attaches the output of a conversation. If the model is to judge who answers, the output is attached only when the result is
-// known.
+// attachOutput attaches the output of a conversation. If the model has to decide who answered, the output is attached only once the
+// result is known.
 func (s *callScreen) attachOutput(to *bridge.Session, out media.Output) {
 	s.output.Store(&out)
 	if !s.ask || s.decided.Load() {
@@ -317,7 +320,8 @@ func (s *callScreen) attachOutput(to *bridge.Session, out media.Output) {
 	}
 }
 
-// amdQuestion asks the model to judge while the other side still speaks. Without it, the model would wait for a pause.
+// amdQuestion asks the model to decide while the other side still speaks. Without this prompt, the model would wait for
+// a pause.
 const amdQuestion = "You hear how this call is answered. If you know by whom, call answered_by now. " +
 	"If you do not, say nothing, listen on, " +
 	"and call it as soon as you know."

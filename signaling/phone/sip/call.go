@@ -20,13 +20,13 @@ import (
 
 // call is one phone call, incoming or outgoing, of a trunk. It implements bridge.Caller.
 type call struct {
-	*ua.Call // its signalling
+	*ua.Call // the SIP signalling of the call
 
 	server    *Server
 	trunk     *Trunk
 	agent     *agents.Agent
 	party     phone.Party
-	open      bridge.SessionRequest // the caller's identity and limits
+	open      bridge.SessionRequest // session request, with the caller's identity and limits
 	outbound  *outboundCall         // nil for an incoming call
 	startedAt time.Time
 	line      *currentCall
@@ -41,7 +41,7 @@ type call struct {
 	session *bridge.Session // nil until the conversation begins
 }
 
-// stages are the steps of a call. Each channel is closed once, when the call reaches that step.
+// stages holds a channel for each step of a call. It is closed when the call reaches the step.
 type stages struct {
 	sessionStarted chan struct{} // the conversation has begun
 	modelSpoke     chan struct{} // the model has begun to speak
@@ -51,10 +51,10 @@ type stages struct {
 // transferState is the state of transfers of a call.
 type transferState struct {
 	isTransferring atomic.Bool      // a transfer is under way
-	consultation   *consultation    // set if the call asks a colleague to take a caller; else nil
-	supervised     *call            // the call that a supervisor listens to until they take it over; else nil
-	joining        chan *call       // receives the call to the colleague, once they accept
-	partner        *call            // the call to that colleague; may be nil
+	consultation   *consultation    // set if this call asks a colleague to take over a caller; else nil
+	supervised     *call            // set if this call is to a supervisor: the call that they listen to, and may take over
+	joining        chan *call       // receives the call to the colleague, once the colleague has accepted
+	partner        *call            // the call to the colleague who has accepted; nil before that
 	monitored      *monitoredBridge // set if the agent keeps listening to the bridge; else nil
 }
 
@@ -64,7 +64,7 @@ type monitoredBridge struct {
 	result chan error // receives the reason for the end of the bridge; buffers one
 }
 
-// newCall returns a call with its audio, which has no port yet.
+// newCall returns a call with its audio. The audio has no UDP port yet.
 func (s *Server) newCall(signals *ua.Call, agent *agents.Agent, party phone.Party) *call {
 	t := s.config.findTrunk(signals.Trunk())
 	newStage := func() chan struct{} { return make(chan struct{}) }
@@ -89,7 +89,7 @@ func (s *Server) newCall(signals *ua.Call, agent *agents.Agent, party phone.Part
 	return c
 }
 
-// readDigit accepts a DTMF digit of an INFO request.
+// readDigit passes the DTMF digit of an INFO request to the keypad. ok is false if the request has none.
 func (c *call) readDigit(kind, body string) (ok bool) {
 	digit, ok := sipmedia.ParseInfoDigit(kind, body)
 	if ok {
@@ -165,7 +165,7 @@ func (a conversationAudio) AttachOutput(out media.Output) { a.call.screen.attach
 // Pause implements [sipmedia.Conversation].
 func (a conversationAudio) Pause(on bool) error { return a.Do(bridge.Pause{On: on}) }
 
-// This line does not compile unless both packages give the model's voice the same rate.
+// The index is 0 if both packages have the same VoiceRate. For any other difference, this line does not compile.
 var _ = [1]int{}[bridge.VoiceRate-sipmedia.VoiceRate]
 
 // startKeypad passes pressed keys to the model until stop is called.
@@ -181,7 +181,8 @@ func (c *call) startKeypad(ctx context.Context) (stop func()) {
 	}
 }
 
-// sendKeys passes pressed keys to the model, unless the caller is waiting for a transfer, or AMD has not decided yet.
+// sendKeys passes pressed keys to the model. It drops them while the caller waits for a transfer, and until AMD has
+// decided.
 func (c *call) sendKeys(command bridge.Command) error {
 	if c.audio.HasHoldMusic() || c.screen.isActive() && !c.screen.open.Load() {
 		return nil
@@ -189,7 +190,7 @@ func (c *call) sendKeys(command bridge.Command) error {
 	return c.conversation().Do(command)
 }
 
-// attachSession stores the session of a call. took reports whether the session was taken over from another call.
+// attachSession stores the session of a call. took is true if the session was taken over from the call that c replaces.
 func (c *call) attachSession(s *bridge.Session) (took bool) {
 	took = c.replaces != nil && s == c.replaces.conversation()
 	if took {
@@ -204,8 +205,8 @@ func (c *call) attachSession(s *bridge.Session) (took bool) {
 	return took
 }
 
-// greetCaller makes the model speak first. If the session was taken over from another call (took), it informs the model
-// instead.
+// greetCaller makes the model speak first. If the session was taken over from another call (took is true), it tells the
+// model about the new caller instead.
 func (c *call) greetCaller(s *bridge.Session, took bool) error {
 	if took {
 		c.Log.Info("call replaced", "was", c.replaces.ID())
@@ -244,7 +245,7 @@ func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 		s.AttachOutput(*screen.output.Load())
 	}
 	switch {
-	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the model knows it from the result of its own tool, and continues
+	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the model has reported this result itself, and continues
 		screen.open.Store(true)
 		return nil
 	case by == ByPerson, by == BySilence:
@@ -256,7 +257,8 @@ func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 	return errMachine
 }
 
-// leaveMessage makes the model say the message, unless no message can be left.
+// leaveMessage makes the model say the message for an answering machine. It returns an error if the network reported a
+// failed call, so that no message can be left.
 func (c *call) leaveMessage(s *bridge.Session) error {
 	switch screen := c.screen; {
 	case screen.failed.Load():
@@ -269,7 +271,7 @@ func (c *call) leaveMessage(s *bridge.Session) error {
 	})
 }
 
-// currentCall holds the call that a conversation belongs to at the moment, because another call may take over the
+// currentCall holds the call to which a conversation belongs at the moment. Another call may take over the
 // conversation.
 type currentCall struct{ atomic.Pointer[call] }
 
@@ -298,7 +300,8 @@ func isClosed(stage <-chan struct{}) bool {
 // isBridged reports whether the agent has put its caller through.
 func (c *call) isBridged() bool { return isClosed(c.bridged) }
 
-// menu returns the state of an automatic phone menu for an outgoing call, or nil for an incoming one.
+// menu returns the state of the automatic phone menu that an outgoing call may have reached, or nil for an incoming
+// call.
 func (c *call) menu() *phone.Menu {
 	if c.outbound == nil {
 		return nil
@@ -306,8 +309,8 @@ func (c *call) menu() *phone.Menu {
 	return &c.outbound.menu
 }
 
-// watchBridge keeps a call without a conversation alive until ctx is done, and returns why it stopped. Pressed keys go
-// to press.
+// watchBridge monitors a call that is connected to another person until ctx is done, and returns why it stopped. It
+// passes pressed keys to press.
 func (c *call) watchBridge(ctx context.Context, press func(key byte)) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -17,7 +17,7 @@ import (
 	"voxgate/tools"
 )
 
-// maxDial bounds the body of a request, in bytes.
+// maxDial limits the body of a request for a call, in bytes.
 const maxDial = 64 << 10
 
 // Endpoints returns the HTTP endpoints for outgoing calls, which need a server key.
@@ -29,7 +29,7 @@ func (s *Server) Endpoints() []signaling.Endpoint {
 	}
 }
 
-// requireKey admits clients whose server key may make calls.
+// requireKey admits only clients whose server key may make calls.
 func requireKey(serve func(w http.ResponseWriter, r *http.Request, key string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := access.From(r.Context()).RequireKey(access.MayCall)
@@ -41,7 +41,7 @@ func requireKey(serve func(w http.ResponseWriter, r *http.Request, key string)) 
 	})
 }
 
-// withCall finds the call of a request among the calls that the server key has made.
+// withCall passes the call with the request's id to serve, if the client's server key has made it.
 func (s *Server) withCall(serve func(http.ResponseWriter, placedCall, CallStatus)) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, r *http.Request, key string) {
 		c, status, ok := s.registry.findCall(key, r.PathValue("id"))
@@ -123,13 +123,13 @@ func (s *Server) Call(ctx context.Context, key string, what Dial) (id string, er
 	s.registry.mu.Lock()
 	id, made := r.status.ID, r.call != nil
 	s.registry.mu.Unlock()
-	if !fresh && !made { // the first request has failed
+	if !fresh && !made { // the first request with this idempotency key has failed, so this one may try
 		return s.Call(ctx, key, what)
 	}
 	return id, err
 }
 
-// plainNumber normalizes a number from a backend. A SIP URI is returned unchanged.
+// plainNumber normalizes a number in a backend's request. A SIP URI is returned unchanged.
 func plainNumber(text string) string {
 	if scheme, _, ok := strings.Cut(strings.ToLower(text), ":"); ok && (scheme == "sip" || scheme == "sips") {
 		return text

@@ -20,16 +20,16 @@ import (
 // Config is the content of the file in VOXGATE_SIP, described in docs/sip.md.
 type Config struct {
 	Listen   []ua.Listen       `json:"listen"`
-	External string            `json:"external"` // address or host name that peers use; default: the address that we listen at
+	External string            `json:"external"` // address or host name that peers use to reach us; default: the address that we listen at
 	RTP      sipmedia.RTP      `json:"rtp"`
 	Trunks   []Trunk           `json:"trunks"`
 	Calls    int               `json:"calls"` // concurrent calls of all trunks; 0 means 100
 	Webhook  *Webhook          `json:"webhook"`
 	Collect  phone.Collections `json:"collect"`
-	TLS      ua.TLS            `json:"tls"` // for outgoing connections
+	TLS      ua.TLS            `json:"tls"` // certificates for outgoing connections
 }
 
-// Webhook is the operator's endpoint that decides about each incoming call: see [Decision].
+// Webhook configures the operator's endpoint that decides about each incoming call: see [Decision].
 type Webhook struct {
 	URL    string `json:"url"`
 	Secret string `json:"secret"` // key for signing requests (Standard Webhooks)
@@ -40,9 +40,9 @@ type Trunk struct {
 	ua.Trunk
 	sipmedia.Settings
 
-	EarlyMedia bool     `json:"early"`      // dial the model while the call rings, and answer when it begins to speak
+	EarlyMedia bool     `json:"early"`      // connect the model while the call rings, and answer the call when the model begins to speak
 	MaxSeconds int      `json:"maxSeconds"` // limit on the length of a call; 0 means 1800
-	TransferTo []string `json:"transferTo"` // allowed targets: patterns of numbers and URIs
+	TransferTo []string `json:"transferTo"` // allowed targets of transfers: patterns of numbers and URIs
 	Transfer   string   `json:"transfer"`   // "warm": call and ask a colleague first; if empty, send a REFER
 	Listen     bool     `json:"listen"`     // the agent keeps listening after a transfer
 }
@@ -177,5 +177,5 @@ func (c *Config) findTrunk(name string) *Trunk {
 	return &c.Trunks[i]
 }
 
-// protocolName is the name of this protocol in tools and grants.
+// protocolName is the name of the SIP protocol in tools and grants.
 var protocolName = bridge.RegisterProtocol("sip", bridge.InAgents)

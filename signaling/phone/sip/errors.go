@@ -14,7 +14,7 @@ import (
 	"voxgate/tools"
 )
 
-// The reasons for which a call ends, in addition to those of [ua.Call].
+// The reasons for which this package ends a call. [ua.Call] has more.
 var (
 	errMachine         = errors.New("no person has answered")
 	errMessage         = errors.New("the message was left")
@@ -28,7 +28,7 @@ var (
 	errSessionOver     = errors.New("the call that they listened to is over")
 )
 
-// refusalFor returns the SIP refusal for an error of the gateway.
+// refusalFor returns the SIP response that refuses a call because of an error of the gateway.
 func refusalFor(err error) *ua.Refusal {
 	if errors.Is(err, ua.ErrCancelled) || errors.Is(err, ua.ErrHungUp) {
 		return &ua.Refusal{Code: 487, Reason: "Request Terminated", Rule: "cancelled"}
@@ -50,9 +50,9 @@ func refusalFor(err error) *ua.Refusal {
 	return r
 }
 
-// reasonHeader returns the Reason header of our BYE, for the other side's log (RFC 3326).
+// reasonHeader returns the Reason header of our BYE (RFC 3326), which the other side may log.
 func reasonHeader(err error) string {
-	cause := 16 // Q.850: normal call clearing
+	cause := 16 // 16 is normal call clearing (ITU-T Q.850)
 	text := bridge.Reason(err)
 	switch {
 	case errors.Is(err, sipmedia.ErrSilence), errors.Is(err, ua.ErrRefresh):

@@ -19,7 +19,8 @@ func (s *Server) serveCall(signals *ua.Call) {
 	s.runCall(c, c.ringIncoming)
 }
 
-// admitCall counts a call against the limits of its trunk, and assigns an agent and a media port to it.
+// admitCall counts a call against the limits of its trunk, and assigns an agent and a media port to it. If that fails,
+// it returns a refusal.
 func (s *Server) admitCall(signals *ua.Call) (*call, *ua.Refusal) {
 	party := signals.Party()
 	agent := phone.FindAgent(s.agents, protocolName, party.Called)
@@ -57,8 +58,9 @@ func busy(rule string) *ua.Refusal {
 	return (&ua.Refusal{Code: 503, Reason: "Service Unavailable", Rule: rule}).WithHeader("Retry-After", "10")
 }
 
-// findReplaced returns the call that an INVITE is to replace, or nil for a new call (RFC 3891). A trunk may replace
-// only its own calls. It blocks for at most [Options.Timeout], until that call has a conversation.
+// findReplaced returns the call that an INVITE is to replace (RFC 3891), or nil for a new call. A trunk may replace
+// only its own calls. If the call to replace has no conversation yet, findReplaced blocks until it has one, for at most
+// [Options.Timeout].
 func (s *Server) findReplaced(signals *ua.Call) (*call, *ua.Refusal) {
 	replaced, earlyOnly, refused := s.phones.FindReplaced(signals)
 	if replaced == nil {

@@ -15,10 +15,10 @@ import (
 	"voxgate/signaling/phone/sip/ua"
 )
 
-// A call rings, has a conversation, and may then be bridged to another person. Each part is one function here, which
-// returns why it ended.
+// A call rings, has a conversation, and may then be bridged to another person. This file has a function for each part,
+// which returns why the part ended.
 
-// beginCall adds a call to the calls that have begun. From now on its requests are served.
+// beginCall adds a call to the table of calls. From then on, SIP requests of the call are served.
 func (s *Server) beginCall(c *call) error {
 	s.calls.add(c)
 	err := s.phones.Begin(c.Call)
@@ -28,7 +28,8 @@ func (s *Server) beginCall(c *call) error {
 	return err
 }
 
-// runCall runs a call that has begun, from its ring to its end, and releases all that it holds.
+// runCall runs a call that has begun. ring is [call.ringIncoming] or [call.ringOutgoing]. When the call has ended,
+// runCall releases everything that the call holds.
 func (s *Server) runCall(c *call, ring func() error) {
 	started := time.Now()
 	var err error
@@ -44,8 +45,8 @@ func (s *Server) runCall(c *call, ring func() error) {
 	}, func() { err = ring() })
 }
 
-// ringIncoming rings, answers the call and runs its conversation. With early media, the conversation begins first. The
-// call is answered when the model speaks.
+// ringIncoming lets the caller's phone ring, answers the call and runs its conversation. With early media, the
+// conversation begins first, and the call is answered when the model speaks.
 func (c *call) ringIncoming() (err error) {
 	refused := c.askOperator()
 	if c.IsCancelled() {
@@ -60,16 +61,16 @@ func (c *call) ringIncoming() (err error) {
 		return err
 	}
 	early := false
-	if c.replaces == nil { // a call that replaces another is answered without ringing
+	if c.replaces == nil { // a call that replaces another call is answered without ringing
 		if early, err = c.Ring(c.trunk.EarlyMedia); err != nil {
 			return err
 		}
 	}
-	var talked <-chan error // receives the end of the conversation; nil before it begins
+	var talked <-chan error // receives why the conversation ended; nil before it begins
 	if early {
 		talked = c.startConversing()
 		select {
-		case <-c.modelSpoke: // the model is connected: from here on the call costs money
+		case <-c.modelSpoke: // the model is connected, so the call is answered: from here on it costs the caller money
 		case err := <-talked:
 			err = cmp.Or(c.EndReason(), err)
 			c.Respond(refusalFor(err))
@@ -117,15 +118,15 @@ func (c *call) ringOutgoing(onRinging func(error)) (err error) {
 	return <-c.startConversing()
 }
 
-// startConversing runs [call.converse]. The channel receives the reason for its end.
+// startConversing runs [call.converse] in the background. The returned channel receives its error.
 func (c *call) startConversing() <-chan error {
 	talked := make(chan error, 1)
 	go crash.Run(c.Log, "sip call", func(err error) { talked <- err }, func() { talked <- c.converse() })
 	return talked
 }
 
-// converse runs the conversation of a call, or supervises another call. Then it bridges the two people of a call that
-// is put through.
+// converse runs the conversation of a call, or lets a supervisor listen to another call. If the call was put through,
+// it then bridges the two people.
 func (c *call) converse() (err error) {
 	ctx, end := c.Context(context.Background())
 	defer end(nil)
@@ -142,19 +143,20 @@ func (c *call) converse() (err error) {
 		err = c.server.host.Serve(ctx, c, open)
 	}
 	switch {
-	case c.monitored != nil: // the two people may talk longer than the agent listens
+	case c.monitored != nil: // the two people may still talk when the agent no longer listens
 		return <-c.monitored.result
 	case c.partner != nil:
 		return c.bridge(c.partner)
 	case c.consultation != nil && err == nil:
 		close(c.consultation.accepted)
-		<-c.Ending() // for example, by the end of the bridge
+		<-c.Ending() // for example, the bridge has ended
 		return c.EndReason()
 	}
 	return err
 }
 
-// Serve implements bridge.Caller. [call.converse] runs it while the session is attached.
+// Serve implements bridge.Caller. The session host calls it within [call.converse], and the session is attached until
+// it returns.
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	took := c.attachSession(s)
 	stop, err := c.audio.StartConversation(conversationAudio{c, s})
@@ -247,8 +249,8 @@ func (c *call) bridge(leg *call) error {
 	return err
 }
 
-// monitorBridge lets a configured agent listen to the two bridged people, unless a supervisor has taken over. It blocks
-// until the bridge or the agent's conversation has ended. The two people can then continue.
+// monitorBridge lets the agent listen to the two bridged people, if the trunk is configured so and no supervisor has
+// taken over. It blocks until the bridge or the agent's conversation has ended. The two people may then still talk.
 func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	if !c.trunk.Listen || c.partner.supervised != nil {
 		return nil
@@ -282,8 +284,8 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-// startRecorders returns the recorders for the audio of a bridge: the agent that listens, and a recording if the
-// conversation had one. end finishes the recording.
+// startRecorders returns the recorders for the audio of a bridge: the agent if it listens, and a recording if the
+// conversation was recorded. end finishes the recording.
 func (c *call) startRecorders(leg *call) (tapes []sipmedia.Recorder, end func()) {
 	if c.monitored != nil {
 		tapes = append(tapes, &c.monitored.both)

@@ -53,8 +53,8 @@ func (s *Server) placeCall(ctx context.Context, r *outboundCall) error {
 	}
 }
 
-// startCall starts an outgoing call in the background. The call is released at its end, or by an error here. See
-// [call.ringOutgoing] for onRinging.
+// startCall starts an outgoing call in the background. The call is released when it ends, or before startCall returns
+// an error. See [call.ringOutgoing] for onRinging.
 func (s *Server) startCall(c *call, onRinging func(error)) error {
 	if s.beginCall(c) != nil {
 		s.releaseCall(c)

@@ -10,10 +10,10 @@ import (
 	"voxgate/signaling/access"
 )
 
-// Protocol declares SIP to the program. Each [CallStatus] of an outgoing call is an observation. Without trunks, its
-// one endpoint refuses outgoing calls.
+// Protocol describes SIP to the program. Each [CallStatus] of an outgoing call is an observation. Without trunks, the
+// only endpoint refuses requests for outgoing calls.
 func Protocol() signaling.Protocol {
-	var file string // "": no trunks
+	var file string // path of the configuration file; "" means no trunks
 	return signaling.Protocol{
 		Name: protocolName,
 		AddFlags: func(f *flag.FlagSet) {

@@ -16,8 +16,8 @@ import (
 const (
 	defaultRingSeconds = 60  // seconds
 	maxRingSeconds     = 180 // seconds; carriers give up after two to three minutes
-	// maxOutboundCalls bounds the outgoing calls that the registry keeps. At the bound, a new call replaces the oldest
-	// call that has ended.
+	// maxOutboundCalls limits the outgoing calls that the registry keeps. When it is reached, a new call replaces the
+	// oldest call that has ended.
 	maxOutboundCalls = 1000
 )
 
@@ -27,12 +27,13 @@ type Dial struct {
 	Trunk       string            `json:"trunk"`       // name of the trunk to use
 	From        string            `json:"from"`        // caller ID, one of the trunk's outbound.callers; default outbound.from
 	RingSeconds int               `json:"ringSeconds"` // limit on ringing, at most 180; default 60
-	Headers     map[string]string `json:"headers"`     // of the INVITE: X-…, User-to-User
+	Headers     map[string]string `json:"headers"`     // headers for the INVITE: X-… and User-to-User
 	Agent       agents.Choice     `json:"agent"`       // the agent that talks
 	Variables   map[string]string `json:"variables"`   // values for the agent's prompt
 	Machine     *Machine          `json:"machine"`     // settings of answering-machine detection; nil disables it
-	Supervise   string            `json:"supervise"`   // conversation to listen to and maybe take over; if empty, the agent talks
-	// IdempotencyKey identifies the request: a repeated one with the same server key returns the first call.
+	Supervise   string            `json:"supervise"`   // session that the called supervisor may listen to and take over
+	// IdempotencyKey identifies the request. A repeated request with the same key and server key returns the first
+	// call.
 	IdempotencyKey string `json:"idempotencyKey"`
 }
 
@@ -41,31 +42,31 @@ const (
 	StateDialling = "dialling"
 	StateRinging  = "ringing"
 	StateAnswered = "answered"
-	StateEnded    = "ended" // after it was answered
+	StateEnded    = "ended" // the call was answered, and has ended
 	StateBusy     = "busy"
 	StateNoAnswer = "no-answer"
-	StateCanceled = "canceled" // by the backend, before it was answered
+	StateCanceled = "canceled" // ended by the backend before it was answered
 	StateFailed   = "failed"
 )
 
 // CallStatus is the status of an outgoing call.
 type CallStatus struct {
-	ID         string `json:"id"` // its Call-ID
+	ID         string `json:"id"` // Call-ID of the call
 	Trunk      string `json:"trunk"`
 	To         string `json:"to"`
 	State      string `json:"state"`                // one of the State constants
-	SIP        int    `json:"sip,omitempty"`        // status code of the refusal
+	SIP        int    `json:"sip,omitempty"`        // SIP status code of the refusal
 	RetryAfter int    `json:"retryAfter,omitempty"` // seconds, as demanded by a refusal
 	Reason     string `json:"reason,omitempty"`     // why the call ended, with the text of the other side's Reason header
-	AnsweredBy string `json:"answeredBy,omitempty"` // with AMD: "person", "machine", "menu", "fax" or "silence"
+	AnsweredBy string `json:"answeredBy,omitempty"` // result of AMD: "person", "machine", "menu", "fax" or "silence"
 	HungUpBy   string `json:"hungUpBy,omitempty"`   // "them" or "us", if the call was answered
-	Session    string `json:"sessionId,omitempty"`  // ID of its session
-	Change     int    `json:"change"`               // counts the changes of the status, because reports may arrive out of order
+	Session    string `json:"sessionId,omitempty"`  // ID of the call's session
+	Change     int    `json:"change"`               // number of this change of the status, because reports may arrive out of order
 
 	StartedAt  time.Time  `json:"startedAt"`
 	AnsweredAt *time.Time `json:"answeredAt,omitempty"`
 	EndedAt    *time.Time `json:"endedAt,omitempty"`
-	Seconds    float64    `json:"seconds,omitempty"` // from the answer to the end
+	Seconds    float64    `json:"seconds,omitempty"` // time from the answer to the end of the call
 }
 
 // outboundCall is the entry of an outgoing call in the registry.
@@ -74,12 +75,12 @@ type outboundCall struct {
 	dial Dial
 	menu phone.Menu
 
-	ready  chan struct{} // closed when call has been set, or the call could not be placed
+	ready  chan struct{} // closed when call is set, or when placing the call has failed
 	call   placedCall    // nil until the call is placed; stays nil if that fails
 	status CallStatus
 }
 
-// placedCall is a call, as the registry sees it.
+// placedCall holds the methods of [call] that the registry needs.
 type placedCall interface {
 	End(reason error)
 	sessionID() string // empty before the conversation begins
@@ -131,7 +132,8 @@ func (cr *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh b
 	return r, true
 }
 
-// dropCall removes the entry of a call that was not placed, so that it can be tried again.
+// dropCall removes the entry of a call that could not be placed, so that the request can be repeated. It does nothing
+// for a call that was placed.
 func (cr *callRegistry) dropCall(r *outboundCall) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
@@ -149,7 +151,7 @@ func (cr *callRegistry) setCall(r *outboundCall, c placedCall, id string) {
 	close(r.ready)
 }
 
-// findCall returns a call of a server key.
+// findCall returns the call with an id, if this server key has made it.
 func (cr *callRegistry) findCall(key, id string) (placedCall, CallStatus, bool) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
@@ -161,13 +163,13 @@ func (cr *callRegistry) findCall(key, id string) (placedCall, CallStatus, bool) 
 	return nil, CallStatus{}, false
 }
 
-// currentStatus returns the status of the call, including its session ID. Needs the registry's mu.
+// currentStatus returns the status of the call, including its session ID. The caller must hold the registry's mu.
 func (o *outboundCall) currentStatus() CallStatus {
 	o.status.Session = o.call.sessionID()
 	return o.status
 }
 
-// setState sets the state of a call that has progressed.
+// setState sets the state of a call that has not ended.
 func (cr *callRegistry) setState(r *outboundCall, state string) {
 	cr.changeStatus(r, func(s *CallStatus) {
 		s.State = state
@@ -178,7 +180,7 @@ func (cr *callRegistry) setState(r *outboundCall, state string) {
 	})
 }
 
-// setEnded sets the final status of a call. err is the error that the call ended with. why is the reason for which it
+// setEnded sets the final status of a call. err is the error with which the call ended. why is the reason if the call
 // was ended on purpose, or nil.
 func (cr *callRegistry) setEnded(r *outboundCall, err, why error) {
 	cr.changeStatus(r, func(s *CallStatus) {
@@ -207,12 +209,12 @@ func (cr *callRegistry) setEnded(r *outboundCall, err, why error) {
 		default:
 			s.State = StateFailed
 		}
-		r.dial = Dial{IdempotencyKey: r.dial.IdempotencyKey} // drop the prompt, it is not needed any more
+		r.dial = Dial{IdempotencyKey: r.dial.IdempotencyKey} // releases the prompt, which is not needed any more
 	})
 }
 
-// colleagueError returns the error that tells the model why a colleague did not take a caller. why ended the
-// colleague's call, or is nil.
+// colleagueError returns the error that tells the model why a colleague did not take over a caller. why is the reason
+// for which the colleague's call was ended, or nil.
 func (cr *callRegistry) colleagueError(r *outboundCall, why error) error {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
@@ -230,10 +232,10 @@ func (cr *callRegistry) colleagueError(r *outboundCall, why error) error {
 	return fmt.Errorf("the colleague was not reached: %s: %s", status.State, status.Reason)
 }
 
-// endReasonText returns the reason for the end of a call, for the backend.
+// endReasonText returns the reason for the end of a call, as a text for the backend.
 func endReasonText(err error) string {
 	reason := bridge.Reason(err)
-	if reason != "" && bridge.AsError(err).Code == bridge.CodeUnknown { // an error of this package
+	if reason != "" && bridge.AsError(err).Code == bridge.CodeUnknown { // the error is from this package, not from bridge
 		return err.Error()
 	}
 	return reason

@@ -1,9 +1,9 @@
-// Package sip serves phone calls by SIP (RFC 3261), from and to trunks and phone systems that the operator has configured, with audio by
-// RTP. Package ua carries the signalling, package media the audio; this package brings them together with conversations, transfers and
-// answering-machine detection.
+// Package sip serves phone calls by SIP (RFC 3261), with audio by RTP. It accepts and makes calls only through trunks and phone systems
+// that the operator has configured. Package ua implements the signalling, and package media the audio. This package connects them to
+// conversations, transfers and answering-machine detection.
 //
-// A caller can talk to the model only after their trunk is known. The conversation begins when the caller's phone has acknowledged our
-// answer or, with early media, before the answer.
+// A caller can talk to the model only after the call's trunk is identified. The conversation begins when the caller's phone has
+// acknowledged our answer or, with early media, before the answer.
 package sip
 
 import (
@@ -45,14 +45,15 @@ type Options struct {
 	Config *Config
 	Agents *agents.Folder
 	Host   *bridge.Host
-	// Account returns the account for conversations of a trunk, with its limit on concurrent calls. It may be nil.
+	// Account returns the account to which conversations of a trunk are charged; calls is the trunk's limit on
+	// concurrent calls. Account may be nil.
 	Account func(trunk string, calls int) bridge.Account
 	// OnQuality receives the quality of each ended stream, incoming and outgoing. It may be nil.
 	OnQuality func(rtc.Quality)
 	// Resolver finds the addresses of trunks and hosts. If it is nil, the system's resolver is used.
 	Resolver *net.Resolver
-	// Timeout bounds how long a response is repeated until it is acknowledged, and how long a cancelled outgoing call may take to end. The
-	// default is 32 s.
+	// Timeout limits how long a response is repeated until it is acknowledged, and how long a cancelled outgoing call may take to end.
+	// The default is 32 s.
 	Timeout time.Duration
 	// OnRefused counts refused calls and packets by rule, such as "sip no agent". It may be nil.
 	OnRefused func(rule string)
@@ -114,7 +115,7 @@ func (s *Server) Close() {
 	s.config.Collect.Close()
 }
 
-// resolveAgent returns the agent that a backend has chosen, with values for its prompt.
+// resolveAgent returns the agent that a backend has chosen, with the backend's values for the variables of its prompt.
 func (s *Server) resolveAgent(c agents.Choice, values map[string]string) (*agents.Agent, error) {
 	a, err := s.agents.Resolve(c, protocolName, values)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 // takeKey is the key that a supervisor presses to take over a call.
 const takeKey = '1'
 
-// findSupervised returns the call that has a session, to listen to it.
+// findSupervised returns the call that has a session. It fails if the call cannot be supervised, because it is itself a
+// consultation or is already bridged.
 func (s *Server) findSupervised(session string) (*call, error) {
 	for _, c := range s.calls.all() {
 		if c.sessionID() == session && c.consultation == nil && !c.isBridged() {
@@ -26,7 +27,8 @@ func (s *Server) findSupervised(session string) (*call, error) {
 	return nil, unknownSession(session)
 }
 
-// unknownSession returns the error for a session that the client may not supervise, or that is not a phone call of this gateway.
+// unknownSession returns the error for a session that the client may not supervise, or that is not a phone call of this
+// gateway.
 func unknownSession(session string) error {
 	return &bridge.Error{
 		Code: bridge.CodeBadMessage, Field: "supervise",
@@ -42,13 +44,13 @@ func (s *Server) maySupervise(r *http.Request, session string) error {
 	}
 	c, err := s.findSupervised(session)
 	if err == nil && !key.MayWatch(c.conversation().Origin()) {
-		return unknownSession(session) // the same error as for an unknown session, so a key cannot find out which sessions exist
+		return unknownSession(session) // the same error as for an unknown session, so the client cannot find out which sessions exist
 	}
 	return err
 }
 
-// superviseCall turns the outgoing call c into a call to a supervisor who listens to target. c ends with target's
-// session, unless the supervisor has taken over.
+// superviseCall makes the outgoing call c a call to a supervisor, who listens to target. c ends with target's session,
+// unless the supervisor has taken over.
 func (c *call) superviseCall(target *call) {
 	c.consultation = newConsultation("")
 	c.supervised = target
@@ -82,8 +84,8 @@ func (c *call) runSupervision() error {
 	}
 }
 
-// playSession plays a session to the supervisor. It blocks, and returns [errTakeOver] if the supervisor takes over, or the reason to end
-// the call.
+// playSession plays a session to the supervisor. It blocks until the supervisor takes over, and then returns [errTakeOver], or until
+// the call must end, and then returns the reason.
 func (c *call) playSession(session *bridge.Session) error {
 	ctx, end := c.Context(context.Background())
 	defer end(nil)

@@ -10,7 +10,8 @@ import (
 	"voxgate/tools"
 )
 
-// tools returns the tools of the model. They act on c, or on the call that has taken over its conversation.
+// tools returns the tools for the model in this call. They act on c or, if another call takes over the conversation, on
+// that call.
 func (c *call) tools() []tools.Tool {
 	end := phone.EndCallTool(func(command bridge.Command) error { return c.conversation().Do(command) })
 	if c.consultation != nil {

@@ -16,8 +16,8 @@ var (
 	errTransfers = errors.New("another transfer is under way")
 )
 
-// transferCall transfers the call by REFER (RFC 3515), and blocks until the target has answered. If REFER fails, or
-// transfers are warm, we call the target ourselves.
+// transferCall transfers the call by REFER (RFC 3515), and blocks until the target has answered. If the other side
+// refuses REFER, or transfers are warm, the gateway calls the target itself.
 func (c *call) transferCall(ctx context.Context, target, about string) error {
 	uri, err := c.TransferURI(target)
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 		return errTransfers
 	}
 	defer c.isTransferring.Store(false)
-	if err := c.audio.WaitSpoken(ctx); err != nil { // "I'll put you through"
+	if err := c.audio.WaitSpoken(ctx); err != nil { // lets the model finish a sentence such as "I'll put you through"
 		return err
 	}
 	if c.trunk.Transfer == transferWarm {
@@ -43,14 +43,14 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	case errors.Is(err, ua.ErrNoRefer) && c.trunk.Outbound != nil:
 		c.Log.Info("REFER refused, calling the target", "err", err)
 		return c.putThrough(ctx, target, "")
-	case errors.Is(err, ua.ErrNotReached): // Asterisk connects the caller to the target, but does not end the call with us
+	case errors.Is(err, ua.ErrNotReached): // Asterisk may have connected the caller to the target without ending the call with us
 		c.audio.DistrustReports()
 	}
 	return err
 }
 
-// putThrough calls a target over the call's trunk, and bridges the caller to it. It blocks until this is done or has
-// failed. The caller hears music.
+// putThrough calls a target over the call's trunk, and bridges the caller to it. It blocks until the target has
+// accepted or the transfer has failed. Meanwhile the caller hears music.
 func (c *call) putThrough(ctx context.Context, target, brief string) (err error) {
 	leg, err := c.callColleague(ctx, target, brief)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 			continue
 		case joining <- leg:
 			return nil
-		case <-leg.Ending(): // not leg.Released, which comes up to 32 s later if a silent trunk does not answer our CANCEL
+		case <-leg.Ending(): // earlier than leg.Released, by up to 32 s if the trunk does not answer our CANCEL
 			return c.server.registry.colleagueError(leg.outbound, leg.EndReason())
 		case <-leg.Released():
 			return c.server.registry.colleagueError(leg.outbound, leg.EndReason())
@@ -88,7 +88,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 			err = errNotTaken
 		case <-ctx.Done():
 			err = context.Cause(ctx)
-		case <-c.Released(): // another call has replaced it
+		case <-c.Released(): // the call has ended, or another call has replaced it
 			err = errPartner
 		}
 		leg.End(errPartner)
@@ -96,7 +96,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 	}
 }
 
-// callColleague makes the call to the target of a transfer, but does not dial it yet.
+// callColleague creates the call to the target of a transfer, but does not dial it yet.
 func (c *call) callColleague(ctx context.Context, target, brief string) (*call, error) {
 	t := c.trunk
 	number, err := t.NumberOf(target)
@@ -106,7 +106,7 @@ func (c *call) callColleague(ctx context.Context, target, brief string) (*call, 
 	switch {
 	case number == "" || ua.HasURIDelimiters(number):
 		return nil, fmt.Errorf("%q is not a number", phone.ClipField(target))
-	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // only a REFER is allowed, because the other side pays for the call
+	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // allowed only for REFER, which the other side pays for
 		return nil, fmt.Errorf("%q may not be called by this trunk", phone.ClipField(number))
 	}
 	if !c.server.host.IsReady() {

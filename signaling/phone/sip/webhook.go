@@ -13,18 +13,19 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// askTimeout bounds the request to the operator's webhook. It is short, because the caller hears nothing in the meantime.
+// askTimeout limits the request to the operator's webhook. It is short, because the caller hears nothing in the
+// meantime.
 const askTimeout = 5 * time.Second
 
 // Decision is the response of the operator's webhook about a call.
 type Decision struct {
 	Action string         `json:"action"` // accept, reject or refer
-	Agent  *agents.Choice `json:"agent"`  // answers instead of the number's agent; may be nil
-	Status int            `json:"status"` // status of a reject; 603 unless within 400 to 699
-	To     string         `json:"to"`     // target of a refer: a SIP URI
+	Agent  *agents.Choice `json:"agent"`  // agent that answers instead of the agent of the called number; may be nil
+	Status int            `json:"status"` // SIP status for reject; 603 is used if it is not within 400 to 699
+	To     string         `json:"to"`     // target for refer: a SIP URI
 }
 
-// askWebhook asks the operator's webhook what to do with a call. No answer means refusal: each call needs a decision.
+// askWebhook asks the operator's webhook what to do with a call. If the webhook does not answer, the call is refused.
 func askWebhook(endpoint *webhook.Endpoint, id, trunk string, caller phone.Party) (d Decision, refused *ua.Refusal) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
@@ -41,7 +42,7 @@ func askWebhook(endpoint *webhook.Endpoint, id, trunk string, caller phone.Party
 	return d, d.refusal()
 }
 
-// refusal returns the refusal of a call that is not accepted, or nil.
+// refusal returns the refusal for a decision other than accept, or nil.
 func (d *Decision) refusal() *ua.Refusal {
 	switch d.Action {
 	case "accept":

@@ -8,33 +8,33 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Close codes with which the Live API refuses requests.
+// Close codes with which the Live API ends a session.
 const (
-	CloseInvalid  = websocket.CloseInvalidFramePayloadData // 1007: the client's fault
+	CloseInvalid  = websocket.CloseInvalidFramePayloadData // 1007: invalid message of the client
 	ClosePolicy   = websocket.ClosePolicyViolation         // 1008: unknown model, session or operation
 	CloseInternal = websocket.CloseInternalServerErr       // 1011
 )
 
-// Google's reasons that are used in more than one place.
+// Reasons in Google's close frames that are used in more than one place.
 const (
 	QuotaExceeded = "You exceeded your current quota, please check your plan and billing details."
 	NotEnabled    = "Operation is not implemented, or supported, or enabled."
 )
 
-// Closing is an error that ends a session with a close frame.
+// Closing is an error that ends a session with a close frame that has this code and reason.
 type Closing struct {
 	Code   int
 	Reason string
 }
 
-// usualReasons are the reasons that Google's server sends with a code by default.
+// usualReasons maps close codes to the reasons that Google's server usually sends with them.
 var usualReasons = map[int]string{
 	CloseInvalid:  "Request contains an invalid argument.",
 	ClosePolicy:   "The operation was aborted",
 	CloseInternal: "Internal error encountered.",
 }
 
-// NewClosing returns a close with a reason, or with the usual reason for the code if reason is "".
+// NewClosing returns a Closing. If reason is "", it has the usual reason for the code.
 func NewClosing(code int, reason string) *Closing {
 	return &Closing{code, cmp.Or(reason, usualReasons[code])}
 }
@@ -45,7 +45,8 @@ func invalid(format string, args ...any) error {
 
 func (c *Closing) Error() string { return fmt.Sprintf("%d %s", c.Code, c.Reason) }
 
-// Frame returns the close frame's payload. RFC 6455, 5.5: a control frame carries 125 bytes, two of them the code.
+// Frame returns the payload of the close frame. A control frame has at most 125 bytes, two of which are the code (RFC
+// 6455, 5.5).
 func (c *Closing) Frame() []byte {
 	reason := c.Reason
 	if len(reason) > 123 {
@@ -54,7 +55,8 @@ func (c *Closing) Frame() []byte {
 	return websocket.FormatCloseMessage(c.Code, reason)
 }
 
-// ValidCode reports whether a close frame may contain the code, or the code stands for a missing one: RFC 6455, 7.4.
+// ValidCode reports whether a close frame may contain the code (RFC 6455, 7.4). It is also true for the two codes that
+// stand for a missing close frame or code.
 func ValidCode(code int) bool {
 	switch code {
 	case websocket.CloseAbnormalClosure, websocket.CloseNoStatusReceived:

@@ -13,16 +13,17 @@ import (
 	"strings"
 )
 
-// grammar lists every field that a client may send: one type per line, its fields with their types. Capitalized types are
-// further types, [] are lists, maps have arbitrary names. any is not validated, = starts an enumeration. A line that begins
-// with a tab continues the previous one.
+// grammar lists every field that a client may send: one type per line, with its fields and their types. Capitalized types
+// are defined on other lines, [] are lists, maps have arbitrary names, and any is not validated. A line with = defines an
+// enumeration. A line that begins with a tab continues the previous line.
 //
-// Google rejects a message with one unknown name. Sources: ai.google.dev/api/live, for Schema
-// ai.google.dev/api/caching#Schema, for the wording js-genai #696 and gptel #806. Fields that the Live API does not support,
-// such as responseSchema, are omitted.
+// Google rejects a message if one name in it is unknown. Sources: ai.google.dev/api/live, for Schema
+// ai.google.dev/api/caching#Schema, for the wording of errors js-genai #696 and gptel #806. Fields that the Live API does
+// not support, such as responseSchema, are omitted.
 //
-// Unknown values of an enumeration are assumed to be rejected. Lower-case values are accepted: MCP clients and Google's own
-// examples send "type":"object". Errors about such requests mention other fields (gitlab-mcp #166, azure-devops-mcp #145).
+// We assume that Google rejects unknown values of an enumeration. Lower-case values are accepted: MCP clients and Google's
+// own examples send "type":"object". Errors about such requests mention other fields (gitlab-mcp #166, azure-devops-mcp
+// #145).
 const grammar = `
 Message setup:Setup clientContent:ClientContent realtimeInput:RealtimeInput toolResponse:ToolResponse contextUpdate:ContextUpdate
 Setup model:string generationConfig:GenerationConfig systemInstruction:Content tools:[]Tool realtimeInputConfig:RealtimeInputConfig
@@ -79,10 +80,12 @@ Empty
 =TranscriptionMode MODE_UNSPECIFIED VERBATIM SMART
 `
 
-// unnumbered are the enumerations whose values are not in the order of their numbers, or in an unknown order.
+// unnumbered lists the enumerations whose values in grammar are not in the order of their numbers, or whose numbers are
+// unknown.
 var unnumbered = []string{"ThinkingLevel", "TranscriptionMode"}
 
-// types and enums are the parsed grammar: type, field, type of the field; and the values of each enumeration.
+// types and enums are the parsed grammar. types maps the name of a type to its fields and their types. enums maps the
+// name of an enumeration to its values.
 var types, enums = func() (map[string]map[string]string, map[string][]string) {
 	types, enums := make(map[string]map[string]string), make(map[string][]string)
 	for line := range strings.Lines(strings.ReplaceAll(strings.TrimSpace(grammar), "\n\t", " ")) {
@@ -101,7 +104,8 @@ var types, enums = func() (map[string]map[string]string, map[string][]string) {
 	return types, enums
 }()
 
-// checkMessage decodes a JSON object of a type of the grammar. It returns the tree in camelCase, or a Closing in Google's wording.
+// checkMessage decodes a JSON object and checks it against a type (kind) of the grammar. It returns the object with
+// names in camelCase. Its error is a Closing in Google's wording.
 func checkMessage(data []byte, kind, path string) (map[string]any, error) {
 	tree, _ := Decode(bytes.TrimPrefix(data, []byte("\ufeff")))
 	fields, ok := tree.(map[string]any)
@@ -129,9 +133,9 @@ func firstWord(data []byte) string {
 	return "Unexpected token near " + strconv.Quote(string(bytes.ToValidUTF8(data[:min(len(data), 20)], nil)))
 }
 
-// fitValue checks a value against a type of the grammar. It normalizes enumerations to capitals and bytes to standard
-// base64. It accepts the other forms of proto3 JSON (protobuf.dev/programming-guides/json). Google also accepts one
-// value for a list.
+// fitValue checks a value against a type of the grammar. It converts enumerations to capitals and bytes to standard
+// base64. It accepts the other forms of proto3 JSON (protobuf.dev/programming-guides/json) and, like Google, a single
+// value in place of a list.
 func fitValue(value any, kind, path string) (any, error) {
 	if value == nil || kind == "any" {
 		return value, nil
@@ -147,7 +151,7 @@ func fitValue(value any, kind, path string) (any, error) {
 	}
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {
 		list, ok := value.([]any)
-		if !ok { // a single value for a list
+		if !ok { // a single value in place of a list
 			one, err := fitValue(value, element, path)
 			return []any{one}, err
 		}
@@ -212,7 +216,7 @@ func fitValue(value any, kind, path string) (any, error) {
 	return value, nil
 }
 
-// numberText returns a number that may be written as a string, or "" for other types.
+// numberText returns the text of a number, which may be written as a string. For other types it returns "".
 func numberText(value any) string {
 	switch v := value.(type) {
 	case json.Number:
@@ -254,7 +258,7 @@ func fitObject(fields map[string]any, kind, path string) (map[string]any, error)
 	return out, nil
 }
 
-// toCamelCase converts snake_case to camelCase. It keeps dots.
+// toCamelCase converts a name from snake_case to camelCase. It does not change dots.
 func toCamelCase(name string) string {
 	var b strings.Builder
 	up := false
@@ -273,8 +277,8 @@ func toCamelCase(name string) string {
 	return b.String()
 }
 
-// ToCamelCase converts the names in a JSON tree to camelCase: proto3 JSON accepts snake_case, too. Names in args and
-// response belong to functions and stay.
+// ToCamelCase converts the names in a JSON tree to camelCase, because proto3 JSON accepts snake_case, too. Names within
+// args and response belong to functions, and are not changed.
 func ToCamelCase(tree any) any {
 	switch v := tree.(type) {
 	case []any:
@@ -294,7 +298,7 @@ func ToCamelCase(tree any) any {
 	return tree
 }
 
-// toSnakeCase converts a name to its form in Google's error messages.
+// toSnakeCase converts a name to snake_case, as in Google's error messages.
 func toSnakeCase(name string) string {
 	var b strings.Builder
 	for _, r := range name {

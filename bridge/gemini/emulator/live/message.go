@@ -1,5 +1,6 @@
-// Package live checks the messages of a client of the Live API as Google's servers do, and rejects them in the same words. It
-// covers all fields, each model's features, the setup, the messages after it, and the close codes. It does not depend on sessions.
+// Package live checks the messages of a client of the Live API as Google's servers do, and rejects them with Google's words. It
+// covers the setup and later messages with all their fields, the features of each model, and the close codes. It does not depend
+// on sessions.
 package live
 
 import (
@@ -13,7 +14,7 @@ import (
 	"strings"
 )
 
-// Message is a client's message after the setup. Only one field is set.
+// Message is a client's message after the setup. Exactly one field is set.
 type Message struct {
 	ClientContent *struct {
 		Turns        []Content
@@ -24,7 +25,7 @@ type Message struct {
 	ContextUpdate *ContextUpdate
 }
 
-// ContextUpdate changes the fields that are set.
+// ContextUpdate changes system instruction and tools of a session. Fields that are not set stay unchanged.
 type ContextUpdate struct {
 	SystemInstruction *Content
 	Tools             *struct{ Tools []wireTool }
@@ -71,8 +72,8 @@ func (c Content) Text() string {
 	return strings.Join(texts, " ")
 }
 
-// checkAudio rejects a turn that has audio of another rate than 16 kHz. Google reportedly closes the connection with 1008
-// on 24 kHz.
+// checkAudio rejects a turn with audio of another sample rate than 16 kHz. Google reportedly closes the connection with
+// 1008 for 24 kHz.
 func (c Content) checkAudio() error {
 	for _, p := range c.Parts {
 		if p.InlineData == nil || !strings.HasPrefix(p.InlineData.MIMEType, "audio/pcm") {
@@ -94,8 +95,8 @@ type Blob struct {
 // IsImage reports whether the blob is a picture.
 func (b *Blob) IsImage() bool { return len(b.MIMEType) > 6 && b.MIMEType[:6] == "image/" }
 
-// PCM returns the samples of an audio blob and their rate, by default 16 kHz. Google accepts raw PCM at any rate
-// (ai.google.dev/gemini-api/docs/live-guide). The emulator's resampler limits the rate.
+// PCM returns the samples of an audio blob and their rate, which is 16 kHz by default. Google accepts raw PCM at any
+// rate (ai.google.dev/gemini-api/docs/live-guide). Here the rate is limited by the emulator's resampler.
 func (b *Blob) PCM() ([]int16, int, error) {
 	base, params, err := mime.ParseMediaType(b.MIMEType)
 	if err != nil || !strings.HasPrefix(base, "audio/") {
@@ -119,10 +120,10 @@ func (b *Blob) PCM() ([]int16, int, error) {
 
 var audioPrefix = []byte(`{"realtimeInput":{"audio":{`)
 
-// Parse parses a message after the setup. For a message of another protocol, such as OpenAI's session.update, it
-// returns the names of its fields instead of an error.
+// Parse parses a message after the setup. If the message is of another protocol, such as OpenAI's session.update, it
+// returns the names of the message's fields in foreign, and no error.
 func Parse(data []byte) (m *Message, foreign []string, err error) {
-	// a fast path for audio in the form of Google's SDKs
+	// A fast path for audio in the form that Google's SDKs send.
 	if bytes.HasPrefix(data, audioPrefix) {
 		var m struct {
 			RealtimeInput struct {
@@ -155,7 +156,7 @@ func Parse(data []byte) (m *Message, foreign []string, err error) {
 	return m, nil, nil
 }
 
-// foreignNames returns the names of a message's fields if none of them is known, else nil.
+// foreignNames returns the names of a message's fields if none of them is a field of the Live API, else nil.
 func foreignNames(data []byte) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil || len(fields) == 0 {
@@ -169,7 +170,7 @@ func foreignNames(data []byte) []string {
 	return slices.Sorted(maps.Keys(fields))
 }
 
-// ParseSetup parses the first message and returns the fields of its setup.
+// ParseSetup parses the first message of a client, and returns the fields of its setup.
 func ParseSetup(data []byte) (map[string]any, error) {
 	tree, err := checkMessage(data, "Message", "")
 	if err != nil {
@@ -189,17 +190,18 @@ type Object = map[string]any
 func Encode(message any) []byte {
 	data, err := json.Marshal(message)
 	if err != nil {
-		panic("live: encode " + err.Error()) // does not happen: made of maps, strings and numbers
+		panic("live: encode " + err.Error()) // unreachable, because messages consist of maps, strings and numbers
 	}
 	if nestingDepth(data) <= maxIndented {
 		var indented bytes.Buffer
-		_ = json.Indent(&indented, data, "", "  ") // marshalled data can be indented
+		_ = json.Indent(&indented, data, "", "  ") // cannot fail: data is valid JSON
 		data = indented.Bytes()
 	}
 	return append(data, '\n')
 }
 
-// maxIndented is the greatest depth of an indented message. 20 KB of brackets would become 200 MB of spaces.
+// maxIndented is the greatest depth of a message that is indented. Otherwise 20 KB of brackets would become 200 MB of
+// spaces.
 const maxIndented = 100
 
 // nestingDepth returns the nesting depth of a JSON text.
@@ -217,7 +219,7 @@ func nestingDepth(data []byte) (most int) {
 	return most
 }
 
-// CountValues returns an upper bound of the number of values in a JSON text. It allocates nothing. [Decode] needs 50
+// CountValues returns an upper bound of the number of values in a JSON text, without allocating. [Decode] needs 50
 // bytes per value.
 func CountValues(data []byte) int {
 	values := 1
@@ -253,7 +255,7 @@ func AudioPart(pcm []int16) Object {
 	return Object{"inlineData": Object{"mimeType": "audio/pcm;rate=24000", "data": base64.StdEncoding.EncodeToString(raw)}}
 }
 
-// remarshal converts a JSON tree to a Go value.
+// remarshal converts a JSON tree to a Go value, by encoding and decoding it.
 func remarshal(tree, into any) error {
 	data, err := json.Marshal(tree)
 	if err != nil {

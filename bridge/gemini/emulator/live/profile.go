@@ -7,88 +7,93 @@ import (
 	"time"
 )
 
-// Traits describe the behaviour of a family of models in a session.
+// Traits describes how a family of models behaves in a session.
 type Traits struct {
-	Blocks           bool // functions block by default, and the model ignores audio while it waits for one
-	OnePart          bool // one part per event
-	WithholdsHandles bool // no handles while it speaks or waits for a function
-	SendsIdle        bool // sends interactionStatus when it becomes idle
+	Blocks           bool // functions block by default, and the model ignores audio while it waits for the result
+	OnePart          bool // a message has at most one part
+	WithholdsHandles bool // no handles are sent while the model speaks or waits for the result of a call
+	SendsIdle        bool // the model sends interactionStatus when it becomes idle
 
-	// ForgetfulHandles means that a handle received on a resumed connection restores only the turns of that connection.
+	// ForgetfulHandles is set if a handle that was received on a resumed connection restores only the turns of that
+	// connection.
 	ForgetfulHandles bool
 
-	// HandlesAfterTurns means that handles come only after completed turns, and not for a call.
+	// HandlesAfterTurns is set if handles are sent only after completed turns, and not after function calls.
 	HandlesAfterTurns bool
 
-	// AnswersAfterTurn means that the server drops the response to a non-blocking call if it comes before the end of the calling turn.
+	// AnswersAfterTurn is set if the server drops the response to a non-blocking call that arrives before the end of
+	// the turn with the call.
 	AnswersAfterTurn bool
 
-	// SilenceRequired means that the end of speech is only detected in the audio, and that audioStreamEnd has no effect.
+	// SilenceRequired is set if the end of speech is detected only by silence in the audio, so that audioStreamEnd has
+	// no effect.
 	SilenceRequired bool
 
-	// RealTimeVoice means that the voice is sent in real time, and that the turn ends when the whole voice was sent.
+	// RealTimeVoice is set if the voice is sent in real time, and the turn ends when the whole voice was sent.
 	RealTimeVoice bool
 
-	// InterruptedAnswersContinue means that the model continues an answer that an empty turn of the client has interrupted.
+	// InterruptedAnswersContinue is set if the model continues an answer after an empty client turn has interrupted it.
 	InterruptedAnswersContinue bool
 
-	// IgnoredMarks means that activityStart and activityEnd have no effect while the server detects activity.
+	// IgnoredMarks is set if activityStart and activityEnd have no effect while the server detects activity.
 	IgnoredMarks bool
 
 	Wire
 }
 
-// Wire describes how a family of models forms its messages, according to recordings of real sessions.
+// Wire describes the form of the messages of a family of models, according to recordings of real sessions.
 type Wire struct {
-	// EmptyMessages means that {} precedes the parts of a voice, and that {"serverContent":{}} precedes a turn.
+	// EmptyMessages is set if {} is sent before the parts of a voice, and {"serverContent":{}} before a turn.
 	EmptyMessages bool
 
-	// OneTranscript means that an utterance is transcribed in one message, before its end is reported.
+	// OneTranscript is set if the transcript of a user's speech is one message, which is sent before ACTIVITY_END.
 	OneTranscript bool
 
-	NoActivity        bool // recordings have no voiceActivity
+	NoActivity        bool // voiceActivity is not sent
 	ActivityInContent bool // voiceActivity comes with an empty serverContent, and its offsets have 9 decimals
 
 	RoleOfTurns bool // each turn has the role "model"
 
-	// OneSampleFirst means that the first part of some answers has only one sample.
+	// OneSampleFirst is set if the first part of some answers has only one sample.
 	OneSampleFirst bool
 
-	// HandleInterval is the interval of handles while audio flows, requested or not, by the clock of the audio; 0 means none.
+	// HandleInterval is the interval at which handles are sent while audio arrives, even if none were requested. It is
+	// measured by the length of the audio. 0 means that there are no such handles.
 	HandleInterval time.Duration
 
-	LongHandles bool // base64 of about 60 characters, instead of a UUID
+	LongHandles bool // a handle is base64 of about 60 characters, instead of a UUID
 }
 
-// profile lists what a family of models supports: https://ai.google.dev/gemini-api/docs/live-guide (comparison).
+// profile describes what a family of models supports: https://ai.google.dev/gemini-api/docs/live-guide (comparison).
 type profile struct {
 	Traits
 
 	prefix         string
 	gemini, vertex bool // the backends on which the models are available
 
-	text          bool // supports text answers
-	video         bool // supports an avatar, on Vertex
+	text          bool // the models can answer with text
+	video         bool // the models have an avatar, on Vertex AI
 	thinking      thinking
 	syncOnly      bool // all functions block, whatever they declare (a behavior is accepted: PatterAI/Patter #210)
-	asyncOnly     bool // no function blocks
+	asyncOnly     bool // functions never block
 	noScheduling  bool
-	noContent     bool // clientContent only as initial history
+	noContent     bool // clientContent is accepted only as initial history
 	needsRole     bool
-	alphaExtras   bool // supports proactivity and affective dialog on request
-	proactive     bool // always proactive; affective dialog was removed
+	alphaExtras   bool // proactivity and affective dialog can be requested
+	proactive     bool // the models are always proactive; affective dialog was removed
 	contextUpdate bool
-	wholeInput    bool // requires TURN_INCLUDES_ALL_INPUT to hear activities that the client marks
+	wholeInput    bool // without TURN_INCLUDES_ALL_INPUT, speech that the client marks is ignored
 }
 
-// thinking is a family's support for thinkingConfig: https://ai.google.dev/gemini-api/docs/live-api/thinking.
+// thinking is a family's support for the fields of thinkingConfig:
+// https://ai.google.dev/gemini-api/docs/live-api/thinking.
 type thinking int
 
 const (
-	anyThinking thinking = iota // a budget or a level: ai.google.dev/gemini-api/docs/gemini-3
+	anyThinking thinking = iota // a budget or a level, not both: ai.google.dev/gemini-api/docs/gemini-3
 	noThinking
 	budgetOnly
-	needsLevel // low or higher
+	needsLevel // a level is required, and must be LOW or higher
 )
 
 // traits25 are the traits of the models of version 2.5.
@@ -137,21 +142,21 @@ var profiles = []profile{
 	},
 	{
 		prefix: "gemini-3.5-live-translate", gemini: true, vertex: true,
-		Traits: Traits{Wire: Wire{HandleInterval: 2 * time.Second}}, // 320 in 591 s were recorded
+		Traits: Traits{Wire: Wire{HandleInterval: 2 * time.Second}}, // a recording has 320 handles in 591 s
 	},
 	{prefix: "gemini-3.5-transcribe-live", gemini: true, vertex: true, text: true},
 }
 
-// shutDown are former Live models.
+// shutDown lists Live models that were shut down.
 var shutDown = []string{"gemini-live-2.5-flash-preview"}
 
-// trimModel removes "models/" or the path of a Vertex model from a name.
+// trimModel removes "models/", or the path before a Vertex model, from a model's name.
 func trimModel(name string) string {
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
-// profileOf returns the profile of the model with this name. If Google does not have that model, it returns the error of
-// Google's server.
+// profileOf returns the profile of the model with this name. If Google does not have the model at this endpoint, it
+// returns the error of Google's server.
 func profileOf(name string, at Endpoint) (profile, error) {
 	model := trimModel(name)
 	i := slices.IndexFunc(profiles, func(p profile) bool { return strings.HasPrefix(model, p.prefix) })
@@ -179,7 +184,7 @@ func profileOf(name string, at Endpoint) (profile, error) {
 	return profiles[i], nil
 }
 
-// checkThinking returns Google's error for a thinkingConfig, which may be nil.
+// checkThinking returns the error with which Google rejects a thinkingConfig. c may be nil.
 func (p *profile) checkThinking(c *thinkingConfig) error {
 	level := ""
 	if c != nil && c.ThinkingLevel != "THINKING_LEVEL_UNSPECIFIED" {
@@ -203,8 +208,8 @@ func (p *profile) checkThinking(c *thinkingConfig) error {
 	return nil
 }
 
-// endpointPath matches the Live API after any prefix. Google's own has a version, and a method for ephemeral tokens.
-// Vertex's has a slash instead of a dot.
+// endpointPath matches the path of the Live API, after any prefix. The Gemini API has a version in it, and a second
+// method for ephemeral tokens. Vertex AI has a slash instead of a dot.
 var endpointPath = regexp.MustCompile(`/ws/google\.(?:ai\.generativelanguage\.(v1|v1beta|v1alpha)\.GenerativeService|` +
 	`cloud\.aiplatform\.(v1|v1beta1)\.LlmBidiService)[./]BidiGenerateContent(Constrained)?$`)
 
@@ -212,10 +217,10 @@ var endpointPath = regexp.MustCompile(`/ws/google\.(?:ai\.generativelanguage\.(v
 type Endpoint struct {
 	Version     string // "v1beta"
 	Vertex      bool
-	Constrained bool // for ephemeral tokens
+	Constrained bool // the endpoint for ephemeral tokens
 }
 
-// EndpointOf returns the endpoint at a path of a URL, if there is one.
+// EndpointOf returns the endpoint that a URL path belongs to. It returns false for other paths.
 func EndpointOf(urlPath string) (Endpoint, bool) {
 	m := endpointPath.FindStringSubmatch(urlPath)
 	if m == nil {

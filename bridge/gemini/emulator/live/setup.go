@@ -12,30 +12,30 @@ type Setup struct {
 
 	Model            string // without "models/"
 	Instruction      string
-	Text             bool // answer with text parts
+	Text             bool // the model answers with text parts
 	InputTranscript  bool
 	OutputTranscript bool
 	Resumption       bool
-	Transparent      bool // a handle names the client messages that it covers
+	Transparent      bool // messages with handles have the index of the last client message that they cover
 	InitialHistory   bool // the first clientContent is history and gets no answer
 	Manual           bool // the client marks the start and end of activities
-	WholeInput       bool // the model hears all of an activity
+	WholeInput       bool // the model processes all audio between activityStart and activityEnd
 	NoInterruption   bool
 	Detection        ActivityDetection
-	Functions        map[string]bool // the declared functions, and whether their calls block
+	Functions        map[string]bool // maps each declared function to whether its calls block
 
-	affective bool // requests affective dialog, which this model no longer supports
+	affective bool // affective dialog was requested, which this model no longer supports
 	profile   profile
 	at        Endpoint
 }
 
-// ActivityDetection is automaticActivityDetection.
+// ActivityDetection holds the fields of automaticActivityDetection.
 type ActivityDetection struct {
 	Disabled                 bool
 	StartOfSpeechSensitivity string
 	EndOfSpeechSensitivity   string
-	PrefixPaddingMs          *int // speech required before its start is committed
-	SilenceDurationMs        *int // silence required before its end is committed
+	PrefixPaddingMs          *int // how much speech starts an activity
+	SilenceDurationMs        *int // how much silence ends an activity
 }
 
 type thinkingConfig struct {
@@ -43,7 +43,7 @@ type thinkingConfig struct {
 	ThinkingBudget *int
 }
 
-// wireSetup holds the fields of a setup that the emulator uses. The grammar has checked all other fields.
+// wireSetup holds the fields of a setup that the emulator uses. The other fields are only checked against the grammar.
 type wireSetup struct {
 	Model            string
 	GenerationConfig struct {
@@ -66,8 +66,7 @@ type wireSetup struct {
 	HistoryConfig                                     struct{ InitialHistoryInClientContent bool }
 }
 
-// ReadSetup validates the setup of a client, a tree of ParseSetup. Its errors are Closings, like those of ParseSetup, Parse and the
-// checks.
+// ReadSetup validates a setup, as [ParseSetup] returns it. Its errors are Closings, like those of ParseSetup, Parse and the checks.
 func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
 	var w wireSetup
 	if err := remarshal(tree, &w); err != nil {
@@ -110,7 +109,7 @@ func (w *wireSetup) checkModalities(p profile, at Endpoint) error {
 	for _, m := range w.GenerationConfig.ResponseModalities {
 		switch {
 		case m == "AUDIO", m == "MODALITY_UNSPECIFIED", m == "TEXT" && p.text, m == "VIDEO" && p.video && at.Vertex && w.AvatarConfig != nil:
-		default: // python-genai #1780 for TEXT; the wording is generateContent's
+		default: // python-genai #1780 for TEXT; the wording is that of generateContent
 			return invalid("The requested combination of response modalities (%s) is not supported by the model. %s accepts: AUDIO", m, w.Model)
 		}
 	}
@@ -129,7 +128,7 @@ func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 		return invalid(unknown, "proactivity", "setup")
 	case dialog != nil && !isSupported:
 		return invalid(unknown, "enableAffectiveDialog", "setup.generation_config")
-	// documented in models/gemini-3.8-live
+	// Documented in models/gemini-3.8-live.
 	case proactivity != nil && p.proactive && proactivity.ProactiveAudio != nil && !*proactivity.ProactiveAudio:
 		return invalid("Proactive audio cannot be disabled for this model.")
 	case proactivity != nil && !p.alphaExtras && !p.proactive:
@@ -143,7 +142,7 @@ func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 // checkBackend rejects fields that only the other backend supports (genai v1.77, live_converters.go).
 func (w *wireSetup) checkBackend(at Endpoint) error {
 	if at.Vertex {
-		// measured by MemberJunction
+		// Measured by MemberJunction.
 		if w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" {
 			return NewClosing(CloseInvalid, "")
 		}
@@ -164,7 +163,7 @@ type wireTool struct {
 	GoogleSearch *struct{}
 }
 
-// Update changes the system instruction and the tools, if they are set.
+// Update changes the system instruction and the tools if they are set in u.
 func (s *Setup) Update(u *ContextUpdate) error {
 	if !s.profile.contextUpdate {
 		return NewClosing(CloseInvalid, "")
@@ -182,14 +181,15 @@ func (s *Setup) Update(u *ContextUpdate) error {
 	return err
 }
 
-// FunctionNames returns the declared functions in order.
+// FunctionNames returns the names of the declared functions, sorted.
 func (s *Setup) FunctionNames() []string { return slices.Sorted(maps.Keys(s.Functions)) }
 
-// readTools returns the declared functions and whether each blocks. Its errors have the wording of generateContent.
+// readTools returns the declared functions, and whether the calls of each block. Its errors have the wording of
+// generateContent.
 func readTools(tools []wireTool, p profile, path string) (map[string]bool, error) {
 	functions := make(map[string]bool)
 	for i, tool := range tools {
-		// Search and functions in one tool were seen to end with 1011.
+		// Search and functions in one tool were reported to end the session with 1011.
 		if tool.GoogleSearch != nil && tool.FunctionDeclarations != nil {
 			return nil, NewClosing(CloseInternal, "")
 		}
@@ -200,7 +200,7 @@ func readTools(tools []wireTool, p profile, path string) (map[string]bool, error
 			if _, twice := functions[f.Name]; twice {
 				return nil, invalid("Duplicate function declaration found: %s", f.Name)
 			}
-			// documented in models/gemini-3.8-live-extended-thinking
+			// Documented in models/gemini-3.8-live-extended-thinking.
 			if f.Behavior == "BLOCKING" && p.asyncOnly {
 				return nil, invalid("Blocking function calls are not supported for this model.")
 			}
@@ -215,7 +215,7 @@ func readTools(tools []wireTool, p profile, path string) (map[string]bool, error
 	return functions, nil
 }
 
-// checkParameters rejects schemas that generateContent was seen to reject: an object without properties
+// checkParameters rejects schemas that generateContent was reported to reject: an object without properties
 // (langchain-google #463), an array without items, and a missing type (gitlab-mcp #166).
 func checkParameters(s map[string]any, at string) error {
 	properties, _ := s["properties"].(map[string]any)
@@ -250,12 +250,13 @@ func checkParameters(s map[string]any, at string) error {
 	return nil
 }
 
-// Check rejects a message that does not fit the setup. seeding means that the message's turns are the initial history.
-// CheckResponse checks the results of calls.
+// Check rejects a message that does not fit the setup. If seeding is set, the turns of the message are the initial
+// history. The results of calls are checked by CheckResponse.
 func (s *Setup) Check(m *Message, seeding bool) error {
 	switch {
 	case s.affective:
-		// Removed: ai.google.dev/gemini-api/docs/models/gemini-3.8-live. It was reported to be refused only when something is sent.
+		// Affective dialog was removed (ai.google.dev/gemini-api/docs/models/gemini-3.8-live). It was reported to be
+		// refused only at the first message.
 		return invalid("Affective dialog is not supported for this model.")
 	case m.RealtimeInput != nil:
 		return s.checkRealtime(m.RealtimeInput)
@@ -266,7 +267,7 @@ func (s *Setup) Check(m *Message, seeding bool) error {
 }
 
 func (s *Setup) checkTurns(turns []Content, seeding bool) error {
-	if s.profile.noContent && !seeding { // the model accepts realtimeInput.text in its place: livekit/agents #5251, adk-python #5076
+	if s.profile.noContent && !seeding { // the model accepts realtimeInput.text instead: livekit/agents #5251, adk-python #5076
 		return invalid("Request contains an invalid argument.")
 	}
 	for _, t := range turns {
@@ -282,8 +283,8 @@ func (s *Setup) checkTurns(turns []Content, seeding bool) error {
 	return nil
 }
 
-// checkRealtime rejects audioStreamEnd if the client marks activities. It rejects these marks if the server detects
-// activities: ai.google.dev/api/live#BidiGenerateContentRealtimeInput.
+// checkRealtime rejects audioStreamEnd if the client marks activities, and activityStart and activityEnd if the server
+// detects activities: ai.google.dev/api/live#BidiGenerateContentRealtimeInput.
 func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	switch {
 	case s.Manual && in.AudioStreamEnd:
@@ -294,7 +295,7 @@ func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	return nil
 }
 
-// CheckResponse rejects a result with fields that this model or Vertex does not support
+// CheckResponse rejects the result of a call if it has fields that this model or Vertex AI does not support
 // (models/gemini-3.8-live-extended-thinking; genai v1.77, live_converters.go).
 func (s *Setup) CheckResponse(r FunctionResponse) error {
 	switch {

@@ -1,5 +1,5 @@
-// Package mediastreamtest provides clients that emulate telephony providers, so that the tests of package testkit can check the
-// rules for all protocols. It is imported by tests only.
+// Package mediastreamtest provides clients that emulate a telephony provider. The tests of package testkit use them to check
+// the rules that apply to all protocols. It is imported by tests only.
 package mediastreamtest
 
 import (
@@ -44,7 +44,8 @@ const (
 // password is the provider's password in gateways without server keys.
 var password = http.Header{"Authorization": {"Basic dm94Z2F0ZTpzaG93bg=="}} // voxgate:shown
 
-// Serve serves a provider that authenticates with a password or, if the gateway has server keys, with a token.
+// Serve configures a provider that authenticates with a password or, if the gateway has server keys, with a server key
+// or session token.
 func Serve(t *testing.T) testkit.Option {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "telephony.json")
@@ -83,7 +84,7 @@ func dial(t *testing.T, g *testkit.Gateway, header http.Header) *testkit.Client 
 
 func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
 	c := Dial(t, l.Gateway, token)
-	testkit.Eventually(t, "call", func() bool { // others may end meanwhile
+	testkit.Eventually(t, "call", func() bool { // waits for any call of this protocol; other sessions may end in the meantime
 		return slices.ContainsFunc(l.Host.Sessions(), func(i bridge.Info) bool { return i.Protocol == "telephony" })
 	})
 	s := testkit.NewSocketSpeaker(c, "")
@@ -123,7 +124,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 	for _, bad := range testkit.SampleMalformed(4, startMessage) {
 		cases++
 		c := testkit.DialProtocol(t, l.URL+streamPath, bearer, func(int, []byte) testkit.Message { return testkit.Message{} })
-		_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(bad)) // it may be refused before
+		_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(bad)) // an error is ignored: the gateway may have rejected the call already
 		testkit.DropConnection(c)
 	}
 	testkit.Eventually(t, "the end of those calls", func() bool { return len(l.Host.Sessions()) == 0 })
@@ -132,14 +133,14 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 		cases++
 		c := dial(t, l.Gateway, bearer)
 		for _, text := range []string{bad, `{"event":"stop","stream_sid":"MZ1"}`} {
-			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(text)) // the call may have ended
+			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(text)) // an error is ignored: the call may have ended
 		}
 		c.CloseCode()
 	}
 	return cases
 }
 
-// flood sends messages in a call.
+// flood returns a function that begins a call, and returns a client that sends the messages repeatedly.
 func flood(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
 	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 		running := len(g.Host.Sessions())

@@ -1,6 +1,6 @@
-// Package media carries the audio of phone calls: session descriptions (SDP), RTP or SRTP with one peer, keys (DTMF), music on hold, and
-// the relay between two calls. It does not depend on SIP signalling. The conversation with the model is connected through the interface
-// [Conversation].
+// Package media implements the audio of phone calls: session descriptions (SDP), RTP or SRTP with one peer, keys (DTMF), music on hold,
+// and the relay of audio between two calls. It does not depend on SIP signalling. A conversation with the model is connected through
+// the interface [Conversation].
 package media
 
 import (
@@ -21,10 +21,12 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// uplinkRate is the maximum rate of the audio for the model, in Hz: the Live API's own. G.711 stays at 8 kHz.
+// uplinkRate is the maximum sample rate of the audio for the model, in Hz: the Live API's own rate. G.711 stays at 8
+// kHz.
 const uplinkRate = 16000
 
-// Audio is the RTP audio of a call. It holds the port and the agreement with the peer, and sends and receives the media.
+// Audio is the RTP audio of a call. It holds the port and what is agreed with the peer, and sends and receives the
+// packets.
 type Audio struct {
 	ports     *PortPool
 	resolver  *net.Resolver // for names in descriptions
@@ -36,17 +38,17 @@ type Audio struct {
 
 	mu           sync.Mutex
 	local        local
-	peer         *description // the peer's newest offer; nil if the newest offer is ours
+	peer         *description // the peer's newest offer, or its answer to a later offer of ours; nil before either
 	ourKeys      []crypto     // keys in our offer
 	agreed       *agreement   // nil before negotiation
 	conversation Conversation // nil while no conversation runs
 	codecRun     *activeCodec
-	filler       *worker             // sends music or silence; may be nil
+	filler       *worker             // sends music, a played source, or silence; nil if none is sent
 	holdMusic    bool                // the other side hears music, and the conversation is on hold
 	playback     func(frame []int16) // adds audio to frame at PlaybackRate, instead of a conversation; may be nil
 	lastReport   time.Time
 
-	codecSwitches sync.WaitGroup // switches of the codec in progress
+	codecSwitches sync.WaitGroup // goroutines that switch the codec
 }
 
 // Options configure the audio of a call.
@@ -62,7 +64,7 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// NewAudio returns the audio of a call, without a port yet.
+// NewAudio returns the audio of a call. It has no port before OpenPort.
 func NewAudio(o Options) *Audio {
 	return &Audio{
 		ports: o.Ports, resolver: o.Resolver, settings: o.Settings, onKey: o.OnKey, onQuality: o.OnQuality, log: o.Logger,
@@ -72,25 +74,25 @@ func NewAudio(o Options) *Audio {
 
 // Conversation receives the caller's audio, and provides the model's.
 type Conversation interface {
-	// NewMicrophone returns a sink for the caller's audio, which comes at this sample rate.
+	// NewMicrophone returns a sink for the caller's audio at the given sample rate.
 	NewMicrophone(rate int) (media.Sink, error)
 	// AttachOutput sets the output that receives the model's audio.
 	AttachOutput(out media.Output)
-	// HoldVoice(true) holds the model's audio back until HoldVoice(false) is called.
+	// HoldVoice(true) delays the model's audio until HoldVoice(false) is called.
 	HoldVoice(on bool)
-	// RecordLoss records recent packet loss: lost of total packets. They carried the caller's audio if up is true, else
+	// RecordLoss records recent packet loss: lost of total packets. up is true for the caller's audio, and false for
 	// the model's.
 	RecordLoss(up bool, lost, total int)
-	// Pause(true) stops listening and speaking, as during hold, until Pause(false) is called.
+	// Pause(true) stops the conversation in both directions, as for a call on hold, until Pause(false) is called.
 	Pause(on bool) error
 }
 
-// resolveTimeout bounds the resolution of a name in a description, because a call is waiting for it.
+// resolveTimeout limits the resolution of a host name in a description, because a call is waiting for it.
 const resolveTimeout = 2 * time.Second
 
 var ErrSilence = errors.New("no RTP packet received for too long")
 
-// ApplyOffer applies an offer of the peer, the first one or a later one. An error rejects it.
+// ApplyOffer applies the first or a later offer of the peer. If it fails, the offer is rejected.
 func (a *Audio) ApplyOffer(sdp []byte) error {
 	d, err := a.parseDescription(sdp)
 	if err != nil {
@@ -123,7 +125,7 @@ func (a *Audio) ApplyAnswer(sdp []byte) error {
 	}
 	offered, events := a.offeredTypes()
 	agreed.receiveAnswered(d.payloads, offered, events)
-	if a.agreed != nil { // the answer is to a later offer of ours
+	if a.agreed != nil { // the answered offer was not our first
 		a.local.version++
 		a.peer = d
 	}
@@ -131,9 +133,9 @@ func (a *Audio) ApplyAnswer(sdp []byte) error {
 	return a.applyAgreement()
 }
 
-// offeredTypes returns the payload types of our newest offer. Needs mu.
+// offeredTypes returns the payload types of our newest offer. The caller must hold mu.
 func (a *Audio) offeredTypes() (list []payload, events uint8) {
-	if a.peer != nil { // then our newest offer repeated the agreement
+	if a.peer != nil { // the peer made an offer, so ours is a later one that repeated what is agreed
 		if a.agreed.event != nil {
 			events = a.agreed.event.number
 		}
@@ -145,7 +147,7 @@ func (a *Audio) offeredTypes() (list []payload, events uint8) {
 	return list, ourEvents
 }
 
-// followCodec switches to another codec of the agreement, because the peer has switched to it.
+// followCodec switches our codec to another agreed codec, because the peer has switched to it.
 func (a *Audio) followCodec(to *codec) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +162,7 @@ func (a *Audio) followCodec(to *codec) {
 	}
 }
 
-// parseDescription parses a description, and resolves the names in it.
+// parseDescription parses a session description, and resolves the host names in it.
 func (a *Audio) parseDescription(sdp []byte) (*description, error) {
 	d, err := parseSDP(sdp)
 	if err != nil {
@@ -174,7 +176,7 @@ func (a *Audio) parseDescription(sdp []byte) (*description, error) {
 		list, err := a.resolver.LookupNetIP(ctx, "ip", one.host)
 		cancel()
 		if err != nil {
-			continue // this section cannot be agreed on
+			continue // without an address, negotiate rejects this section
 		}
 		i := slices.IndexFunc(list, func(ip netip.Addr) bool { return ip.Unmap().Is4() == a.local.address.Is4() })
 		one.remote = netip.AddrPortFrom(list[max(i, 0)].Unmap(), one.remote.Port())
@@ -182,7 +184,7 @@ func (a *Audio) parseDescription(sdp []byte) (*description, error) {
 	return d, nil
 }
 
-// availableKeys returns our keys that an agreement may use. Needs mu.
+// availableKeys returns our SRTP keys that an agreement may use. The caller must hold mu.
 func (a *Audio) availableKeys() []crypto {
 	if a.agreed != nil && a.agreed.out != nil {
 		return append([]crypto{*a.agreed.out}, a.ourKeys...)
@@ -190,7 +192,7 @@ func (a *Audio) availableKeys() []crypto {
 	return a.ourKeys
 }
 
-// OpenPort takes a port from the pool.
+// OpenPort takes a port from the pool, and opens it.
 func (a *Audio) OpenPort() (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,7 +204,7 @@ func (a *Audio) OpenPort() (err error) {
 			described)
 	}
 	a.stream.onCodec = func(to *codec) {
-		a.codecSwitches.Go(func() { // not waited for: followCodec stops the goroutine that calls this
+		a.codecSwitches.Go(func() { // in the background, because followCodec waits for the end of the goroutine that calls onCodec
 			crash.Run(a.log, "sip media", func(error) { _ = a.stream.conn.Close() }, func() { a.followCodec(to) })
 		})
 	}
@@ -210,8 +212,8 @@ func (a *Audio) OpenPort() (err error) {
 	return a.applyAgreement()
 }
 
-// applyAgreement puts the agreement into effect, once there are a port and an agreement. It restarts the media if the codec has changed.
-// Needs mu.
+// applyAgreement makes the stream and the media use the agreement. It does nothing before there are a port and an agreement. It
+// restarts the media if the codec has changed. The caller must hold mu.
 func (a *Audio) applyAgreement() error {
 	if a.stream == nil || a.agreed == nil {
 		return nil
@@ -241,7 +243,8 @@ func (a *Audio) applyAgreement() error {
 	return a.conversation.Pause(a.agreed.isHeld || a.holdMusic)
 }
 
-// SetHoldMusic plays music on hold to the other side instead of the conversation, or stops that.
+// SetHoldMusic(true) plays music on hold to the other side instead of the conversation. SetHoldMusic(false) stops the
+// music.
 func (a *Audio) SetHoldMusic(on bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -263,8 +266,9 @@ func (a *Audio) LocalDescription() []byte {
 	return a.buildDescription(a.agreed)
 }
 
-// BuildReoffer returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC
-// 3261, section 14.2). A peer that has put us on hold says so again.
+// BuildReoffer returns a later offer, which repeats what is agreed, or all codecs if the peer has never made an offer.
+// It offers audio in both directions, as for a new call (RFC 3261, section 14.2). A peer that has put us on hold
+// repeats that in its answer.
 func (a *Audio) BuildReoffer() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -277,7 +281,8 @@ func (a *Audio) BuildReoffer() []byte {
 	return a.buildDescription(&both)
 }
 
-// buildDescription returns our answer to the peer's offer with an agreement, or our own offer if the peer has sent none. Needs mu.
+// buildDescription returns our answer to the peer's offer according to agreed. If the peer has sent no offer, it
+// returns our own offer. The caller must hold mu.
 func (a *Audio) buildDescription(agreed *agreement) []byte {
 	if a.peer != nil {
 		return a.peer.answer(a.local, agreed)
@@ -297,7 +302,8 @@ func (a *Audio) StartConversation(c Conversation) (stop func(), err error) {
 	return a.stopMedia, a.applyAgreement()
 }
 
-// StartPlayback sends a source to the other side, without a conversation, until stop is called.
+// StartPlayback sends the audio from source to the other side, without a conversation, until stop is called. It does
+// not block. source adds its next audio to frame.
 func (a *Audio) StartPlayback(source func(frame []int16)) (stop func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -317,7 +323,8 @@ func (a *Audio) stopMedia() {
 	a.filler, a.codecRun, a.conversation, a.playback = nil, nil, nil, nil
 }
 
-// CheckSilence sends RTCP reports, and returns an error if no RTP packet was received for too long. Call it once a second.
+// CheckSilence sends an RTCP report when one is due. It returns an error if no RTP packet was received for too long.
+// Call it once a second.
 func (a *Audio) CheckSilence(now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -338,21 +345,24 @@ func (a *Audio) Port() int { return a.stream.port }
 // DropReceived drops the packets that have arrived so far.
 func (a *Audio) DropReceived() { a.stream.dropReceived() }
 
-// SendDigits sends digits instead of audio. It blocks until they are sent. "," is a pause of half a second.
+// SendDigits sends digits as telephone events instead of audio. It blocks until they are sent. "," is a pause of half a
+// second.
 func (a *Audio) SendDigits(ctx context.Context, digits string) error {
 	return a.stream.sendDigits(ctx, digits)
 }
 
-// WaitSpoken blocks until the voice has ended. It fails if that takes longer than [SpokenTimeout].
+// WaitSpoken blocks until the model's voice has ended. It fails if that takes longer than [SpokenTimeout].
 func (a *Audio) WaitSpoken(ctx context.Context) error { return a.stream.waitSpoken(ctx) }
 
-// ReadKeys passes pressed keys on until ctx is done, and discards the audio. It is for a call without a conversation.
+// ReadKeys passes pressed keys to [Options.OnKey] until ctx is done, and discards the audio. It is for a call without a
+// conversation.
 func (a *Audio) ReadKeys(ctx context.Context) { a.stream.readKeys(ctx, a.onKey) }
 
-// DistrustReports records that the caller may be gone. From now on, RTCP reports alone do not count as a sign of life.
+// DistrustReports makes CheckSilence ignore RTCP reports from now on: the caller may be gone, while a phone system
+// still sends reports.
 func (a *Audio) DistrustReports() { a.stream.mayBeGone.Store(true) }
 
-// ClosePort returns the port to the pool.
+// ClosePort closes the port and returns it to the pool.
 func (a *Audio) ClosePort() {
 	a.mu.Lock()
 	if a.stream != nil {
@@ -364,7 +374,7 @@ func (a *Audio) ClosePort() {
 	a.codecSwitches.Wait()
 }
 
-// reportQuality reports the quality of a stream that has carried packets.
+// reportQuality reports the quality of a stream, unless it has carried no packets.
 func (a *Audio) reportQuality(q rtc.Quality) {
 	if a.onQuality != nil && q.Packets > 0 {
 		a.onQuality(q)
@@ -400,8 +410,8 @@ type activeCodec struct {
 	*worker
 }
 
-// isUnchanged reports whether another agreement has the same media. That is so when the peer refreshes the session
-// timer by INVITE.
+// isUnchanged reports whether another agreement has the same codecs and payload types. This is so if the peer refreshes
+// the session timer by INVITE.
 func (a *activeCodec) isUnchanged(agreed *agreement) bool {
 	return a != nil && a.agreed.payload == agreed.payload && slices.Equal(a.agreed.acceptedPayloads, agreed.acceptedPayloads) &&
 		slices.Equal(a.agreed.events, agreed.events)
@@ -426,7 +436,7 @@ func (a *Audio) startCodec(c Conversation, agreed *agreement) (*activeCodec, err
 	a.stream.onLoss.Store(&onLoss)
 	c.AttachOutput(sender)
 	c.HoldVoice(false)
-	a.stream.keyReader = digitReader{} // with another codec, the peer may have started a new stream
+	a.stream.keyReader = digitReader{} // the peer may have started a new stream with the new codec
 	receiver := rtpaudio.NewReceiver(mic, rtpaudio.ReceiverOptions{
 		Codec: codec, PayloadTypes: agreed.types(), EventTypes: agreed.events,
 		OnEvent: func(e rtpaudio.Event) { a.stream.keyReader.readEvent(e, a.onKey) },
@@ -444,13 +454,16 @@ func (a *Audio) startCodec(c Conversation, agreed *agreement) (*activeCodec, err
 	})}, nil
 }
 
-// comfortEvery is the interval between comfort noise packets in a pause. They are repeated, because one may be lost.
+// comfortEvery is the interval between comfort noise packets in a pause. They are repeated, because a packet may be
+// lost.
 const comfortEvery = 200 * time.Millisecond
 
-// comfortLevel is the payload of such a packet: -65 dBov, as on a quiet line, in one byte (RFC 3389, section 3.1).
+// comfortLevel is the payload of a comfort noise packet: the level in -dBov. -65 dBov is a quiet line (RFC 3389,
+// section 3.1).
 var comfortLevel = []byte{65}
 
-// startFiller sends music on hold, the played source, or silence if the trunk requires packets. Needs mu.
+// startFiller starts to send music on hold, the playback source, or silence if the trunk's settings ask for it. The
+// caller must hold mu.
 func (a *Audio) startFiller() error {
 	a.filler.stop()
 	a.filler = nil
@@ -480,7 +493,7 @@ func (a *Audio) startFiller() error {
 			clear(frame)
 			source(frame)
 		}
-		if size == 0 || source != nil { // silence is encoded once
+		if size == 0 || source != nil { // silence is encoded only once
 			size, _ = encoder.Encode(frame, payload) // cannot fail for a frame of 20 ms
 		}
 		return payload[:size]

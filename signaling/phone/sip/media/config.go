@@ -11,31 +11,31 @@ import (
 
 // RTP holds the local address and ports for media.
 type RTP struct {
-	Address string `json:"address"` // default: all addresses
+	Address string `json:"address"` // local address; default: all addresses
 	Ports   string `json:"ports"`   // "10000-20000"; default: any
 }
 
 // Settings are the audio settings of a trunk in the configuration file.
 type Settings struct {
-	SRTP           string `json:"srtp"`           // required or off; if empty, used when the peer offers it
-	NAT            bool   `json:"nat"`            // the media source may differ from the SDP
+	SRTP           string `json:"srtp"`           // "required" or "off"; if empty, SRTP is used if the peer offers it
+	NAT            bool   `json:"nat"`            // the peer's packets may come from another address than its SDP says
 	SilenceSeconds int    `json:"silenceSeconds"` // time without packets after which a call ends; 0 means 30
 	Silence        string `json:"silence"`        // sent in pauses of the agent: "send" or "comfort"; if empty, nothing
 }
 
-// The values of [Settings.SRTP].
+// Values of [Settings.SRTP]. The empty value is allowed, too.
 const (
 	srtpRequired = "required"
 	srtpOff      = "off"
 )
 
-// The values of [Settings.Silence], for trunks that give up calls without packets.
+// Values of [Settings.Silence], for trunks that end calls without packets. The empty value sends nothing in pauses.
 const (
-	silenceSend    = "send"    // packets of silence
-	silenceComfort = "comfort" // comfort noise if negotiated, else packets of silence
+	silenceSend    = "send"    // encoded silence
+	silenceComfort = "comfort" // comfort noise if negotiated, else encoded silence
 )
 
-// defaultSilenceSeconds is the default of [Settings.SilenceSeconds], after which a peer counts as vanished.
+// defaultSilenceSeconds is the default of [Settings.SilenceSeconds].
 const defaultSilenceSeconds = 30
 
 // CheckFields validates the settings and fills in defaults. Its errors begin with the field's name.
@@ -59,7 +59,7 @@ func (r *RTP) CheckFields() error {
 	return err
 }
 
-// parsePorts returns the range of ports. first and last are 0 if any port will do.
+// parsePorts returns the configured range of ports. first and last are 0 if the system may choose any port.
 func (r *RTP) parsePorts() (first, last int, err error) {
 	if r.Ports == "" {
 		return 0, 0, nil

@@ -7,28 +7,29 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// keys are the characters of the first 16 telephone events (RFC 4733, section 3.2).
+// keys are the keys of the telephone events 0 to 15, in this order (RFC 4733, section 3.2).
 const keys = "0123456789*#ABCD"
 
-// digitReader finds the digits in telephone-event packets. A digit has several packets with the timestamp of its
-// beginning, the last sent three times (RFC 4733, section 2.5). Any may be lost.
+// digitReader finds the digits in telephone-event packets. A digit has several packets, all with the timestamp of its
+// beginning; the last packet is sent three times (RFC 4733, section 2.5). Any packet may be lost.
 //
-// Some senders change the timestamp within a digit, or keep it for the next one. So a packet continues the previous
-// digit if key, sequence number, end bit and duration do.
+// Some senders change the timestamp within a digit, or do not change it for the next digit. So key, sequence number,
+// end bit and duration also decide whether a packet continues the previous digit.
 type digitReader struct {
 	hasBegun  bool
-	ssrc      uint32 // SSRC of the newest packet; the fields below are about that packet, too
+	ssrc      uint32 // SSRC of the newest packet; the fields below are also those of the newest packet
 	sequence  uint16
 	timestamp uint32
 	duration  uint16
 	code      byte
-	hasEnded  bool // the end bit was set
+	hasEnded  bool // the end bit was set in the newest packet, or in an earlier one of the digit
 }
 
 const (
-	// maxMisordered bounds how late a packet can be, in packets. A sequence number further back means that the stream has restarted.
+	// maxMisordered limits how late a packet can be, in packets. If its sequence number is further back, the stream has
+	// restarted.
 	maxMisordered = 100
-	// endBit is in the second byte of an event (RFC 4733, section 2.3.2).
+	// endBit is the end bit, in the second byte of an event (RFC 4733, section 2.3.2).
 	endBit = 0x80
 )
 
@@ -38,7 +39,7 @@ func (r *digitReader) readEvent(e rtpaudio.Event, press func(digit byte)) {
 		return
 	}
 	if late := int16(r.sequence - e.Sequence); r.hasBegun && e.SSRC == r.ssrc && late >= 0 && late < maxMisordered {
-		return // late, or a duplicate
+		return // the packet is late, or a duplicate
 	}
 	code, ends, duration := e.Payload[0], e.Payload[1]&endBit != 0, binary.BigEndian.Uint16(e.Payload[2:])
 	goesOn := r.hasBegun && e.SSRC == r.ssrc && code == r.code && r.continuesDigit(e, ends, duration)
@@ -53,11 +54,11 @@ func (r *digitReader) continuesDigit(e rtpaudio.Event, ends bool, duration uint1
 	passed := int64(int32(e.Timestamp - r.timestamp))
 	longer := int64(duration) - int64(r.duration)
 	switch {
-	case r.hasEnded && !ends: // after its end, a digit has no further packets
+	case r.hasEnded && !ends: // after its end, a digit has only packets with the end bit
 		return false
 	case passed == 0:
 		return true
-	case r.hasEnded: // a repeated end, unless more time has passed than the digit lasted
+	case r.hasEnded: // a repeated end packet, unless more time has passed than the digit lasted
 		return passed > 0 && longer == 0 && passed < int64(duration)
 	case passed == int64(r.duration): // the next segment of a long digit (RFC 4733, section 2.5.1.3)
 		return e.Sequence == r.sequence+1
@@ -66,7 +67,8 @@ func (r *digitReader) continuesDigit(e rtpaudio.Event, ends bool, duration uint1
 	return passed > 0 && longer >= 0 && passed < longer+shortestPause || e.Sequence == r.sequence+1 && longer > 0
 }
 
-// ParseInfoDigit returns the digit of an INFO request (application/dtmf-relay: Signal=5, application/dtmf: 5).
+// ParseInfoDigit returns the digit in the body of an INFO request: "Signal=5" in application/dtmf-relay, or "5" in
+// application/dtmf.
 func ParseInfoDigit(contentType, body string) (digit byte, ok bool) {
 	contentType, _, _ = strings.Cut(strings.ToLower(contentType), ";")
 	text := strings.TrimSpace(body)

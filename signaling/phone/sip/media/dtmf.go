@@ -39,19 +39,20 @@ func (s *stream) readKeys(ctx context.Context, press func(digit byte)) {
 }
 
 const (
-	digitLength = 100 * time.Millisecond // longer than any receiver needs: Q.24 requires 40 ms
+	digitLength = 100 * time.Millisecond // length of a digit, longer than any receiver needs: 40 ms (ITU-T Q.24)
 	digitPause  = 60 * time.Millisecond
-	// digitVolume is in dB below the maximum (RFC 4733, section 2.3.3): the level of a phone.
+	// digitVolume is the level of a digit, as on a phone, in dB below the maximum (RFC 4733, section 2.3.3).
 	digitVolume = 10
 	// digitEnds is the number of packets with the end bit (RFC 4733, section 2.5.1.4). Some of them may be lost.
 	digitEnds = 3
-	// maxDigits bounds the digits of one request.
+	// maxDigits limits the digits of one call of sendDigits.
 	maxDigits = 64
 )
 
 var errNoDigits = errors.New("the other side does not accept digits")
 
-// sendDigits sends digits instead of audio. It blocks until they are sent. "," is a pause of half a second.
+// sendDigits sends digits as telephone events instead of audio. It blocks until they are sent. "," is a pause of half a
+// second.
 func (s *stream) sendDigits(ctx context.Context, digits string) error {
 	digits = strings.ToUpper(digits)
 	if len(digits) == 0 || len(digits) > maxDigits || strings.Trim(digits, keys+",") != "" {
@@ -99,7 +100,7 @@ func (s *stream) sendDigit(code byte, wait func(time.Duration) error) error {
 	s.mu.Lock()
 	e, at := s.terms.event, s.currentTimestamp()
 	s.mu.Unlock()
-	if e == nil { // the other side has stopped accepting digits
+	if e == nil { // a new agreement does not include telephone events
 		return errNoDigits
 	}
 	step := media.Samples(media.FrameDuration, e.clock)

@@ -28,8 +28,8 @@ func (m *Mixer) WriteModel(pcm []int16, _ time.Time) {
 	m.model.addPCM(pcm, VoiceRate)
 }
 
-// TruncateModel implements [voxgate/bridge.Listener]. It does nothing: the voice is mixed in real time, so it has been
-// played already.
+// TruncateModel implements [voxgate/bridge.Listener]. It does nothing: mixing is in real time, so the audio has already
+// been played.
 func (*Mixer) TruncateModel(time.Time) {}
 
 // AddMark implements [voxgate/bridge.Listener].
@@ -44,15 +44,15 @@ func (m *Mixer) MixInto(frame []int16) {
 }
 
 const (
-	// voicePrebuffer is the audio that is buffered before playout, because it does not arrive evenly.
+	// voicePrebuffer is the amount of audio that is buffered before playout, because audio arrives unevenly.
 	voicePrebuffer = 60 * time.Millisecond
-	// maxVoiceBuffer bounds the buffered audio of a side. More is dropped, to limit the delay.
+	// maxVoiceBuffer limits the buffered audio of a side. Older audio is dropped, to limit the delay.
 	maxVoiceBuffer = 300 * time.Millisecond
 )
 
 // voice is one side of a mixer.
 type voice struct {
-	pcm       []int16 // at PlaybackRate
+	pcm       []int16 // buffered samples at PlaybackRate
 	rate      int     // input rate of resampler, in Hz
 	resampler *media.Resampler
 	isPlaying bool

@@ -10,8 +10,7 @@ import (
 // VoiceRate is the sample rate of the model's voice, in Hz.
 const VoiceRate = 24000
 
-// PlaybackRate is the sample rate of music on hold and other played audio, in Hz. The constant note is the duration of
-// one note.
+// PlaybackRate is the sample rate of music on hold and other played audio, in Hz. note is the duration of a note.
 const (
 	PlaybackRate = 16000
 	note         = 600 * time.Millisecond
@@ -20,7 +19,7 @@ const (
 // notes are the pitches of the music on hold, in Hz: two soft notes that fade, and a pause.
 var notes = [...]float64{523.25, 392, 0, 0}
 
-// renderMusic renders the music from a position on, and returns the next position.
+// renderMusic renders the music from a position on, in samples, and returns the next position.
 func renderMusic(pcm []int16, position int) int {
 	length := media.Samples(note, PlaybackRate)
 	for i := range pcm {

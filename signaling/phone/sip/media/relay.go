@@ -14,11 +14,12 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// mediaRelay relays audio from one call to another. It implements [media.Sink] and [rtpaudio.Reader] for its own use.
+// mediaRelay relays audio from one call to another, in one direction. It implements [media.Sink] and [rtpaudio.Reader]
+// only for its own use.
 type mediaRelay struct {
 	*stream     // the source
 	to          *stream
-	fillsPauses bool // packets are sent in pauses, too
+	fillsPauses bool // the other side needs packets in pauses, too
 	press       func(digit byte)
 	recording   *recordingTap // nil without a recording
 
@@ -27,7 +28,7 @@ type mediaRelay struct {
 	track             track
 	lawTable          *[256]byte // converts G.711 A-law to µ-law or back when relaying; nil if not needed
 
-	// For transcoding.
+	// The fields below are used only for transcoding.
 	rate    int
 	encoder media.Encoder
 	pcm     []int16 // decoded audio that does not fill a frame yet
@@ -35,8 +36,8 @@ type mediaRelay struct {
 	payload [media.MaxPacketBytes]byte
 }
 
-// RelayTo sends the audio of a to another call. It blocks until ctx is done or a is closed. recorders get it as the
-// user's audio if isCaller is true, else as the model's.
+// RelayTo sends the audio of a to another call. It blocks until ctx is done or the port of a is closed. recorders
+// receive it as the caller's audio if isCaller is true, else as the model's audio.
 func (a *Audio) RelayTo(ctx context.Context, to *Audio, recorders []Recorder, isCaller bool) error {
 	p := &mediaRelay{stream: a.stream, to: to.stream, fillsPauses: to.settings.Silence != "", press: a.onKey}
 	if len(recorders) > 0 {
@@ -60,8 +61,8 @@ func (m *mediaRelay) run(ctx context.Context) (err error) {
 	return err
 }
 
-// canRelay reports whether packets can be relayed without decoding. Both sides must have the same codec, or G.711.
-// Nothing may need the decoded audio.
+// canRelay reports whether packets can be relayed without decoding: both sides have the same codec, or two variants of
+// G.711, and nothing needs decoded audio, neither a recording nor the packets in pauses. It also sets lawTable.
 func (m *mediaRelay) canRelay() bool {
 	m.lawTable = nil
 	from, isLaw := m.inbound.codec.media.(g711.Codec)
@@ -72,7 +73,7 @@ func (m *mediaRelay) canRelay() bool {
 	return (m.lawTable != nil || m.inbound.codec == m.outbound.codec) && !m.fillsPauses && m.recording == nil
 }
 
-// Read implements [rtpaudio.Reader]. It returns an error when the agreement may have changed.
+// Read implements [rtpaudio.Reader]. It returns an error if the agreement of one side has changed.
 func (m *mediaRelay) Read(b []byte) (int, error) {
 	n, err := m.stream.Read(b)
 	if m.agreement() != m.inbound || m.to.agreement() != m.outbound {
@@ -92,7 +93,7 @@ func (m *mediaRelay) relayPackets(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case m.changed, errors.Is(err, net.ErrClosed): // the source's call is over
+		case m.changed, errors.Is(err, net.ErrClosed): // the source's call has ended, or run must start again
 			return nil
 		case err != nil:
 			return err
@@ -123,7 +124,7 @@ func (m *mediaRelay) transcodeAudio(ctx context.Context) (err error) {
 	if m.encoder, err = m.outbound.codec.media.NewEncoder(m.rate); err != nil {
 		return err
 	}
-	m.pcm, m.packet.SSRC = m.pcm[:0], m.packet.SSRC+1 // with the new encoder, the timestamps restart
+	m.pcm, m.packet.SSRC = m.pcm[:0], m.packet.SSRC+1 // a new SSRC, because timestamps restart with the new encoder
 	return rtpaudio.NewReceiver(m, rtpaudio.ReceiverOptions{
 		Codec: m.inbound.codec.media, PayloadTypes: m.inbound.types(), EventTypes: m.inbound.events,
 		OnEvent: func(e rtpaudio.Event) { m.keyReader.readEvent(e, m.press) },
@@ -151,13 +152,14 @@ func (m *mediaRelay) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// Recorder receives both sides: a [voxgate/media/record.Recording], or a [Mixer].
+// Recorder receives the audio of both sides. It is a [voxgate/media/record.Recording] or a [Mixer].
 type Recorder interface {
 	WriteCaller(pcm []int16, rate int, at time.Time)
 	WriteModel(pcm []int16, at time.Time) // at [VoiceRate]
 }
 
-// recordingTap passes both sides to recorders: the caller as the user, the other person as the model.
+// recordingTap passes the audio of one side to recorders: the caller's audio to WriteCaller, the other person's to
+// WriteModel.
 type recordingTap struct {
 	to            []Recorder
 	caller        bool
@@ -190,5 +192,6 @@ func (t *recordingTap) write(pcm []int16, rate int) {
 	t.recordedUntil = t.recordedUntil.Add(media.Duration(len(out), VoiceRate))
 }
 
-// maxGap is the deviation up to which audio is appended to the recording without a gap: packets do not arrive evenly.
+// maxGap is the largest deviation from real time at which audio is appended to the recording without a gap, because
+// packets arrive unevenly.
 const maxGap = 200 * time.Millisecond

@@ -18,13 +18,13 @@ import (
 	"voxgate/media/opus"
 )
 
-// maxSDP bounds a session description, in bytes. The descriptions of trunks have 300 to 2,000 bytes.
+// maxSDP limits a session description, in bytes. The descriptions of trunks have 300 to 2,000 bytes.
 const maxSDP = 16 << 10
 
 // codec is an audio codec as it appears in SDP.
 type codec struct {
-	name        string // as in the rtpmap attribute: "PCMU/8000"
-	fixed       int    // static payload type (RFC 3551, section 6); -1 without one
+	name        string // encoding name as in a=rtpmap: "PCMU/8000"
+	fixed       int    // static payload type (RFC 3551, section 6); -1 if the codec has none
 	offeredType uint8  // payload type in our offer
 	media       media.Codec
 	fmtp        string
@@ -38,7 +38,8 @@ var pcmu, pcma = &codec{"PCMU/8000", 0, 0, g711.MuLaw, ""}, &codec{"PCMA/8000", 
 const (
 	ourEvents = 101 // payload type in our offer
 
-	// comfortNoise is the encoding of pauses in G.711 (RFC 3389), and comfortType its static payload type (RFC 3551, section 6).
+	// comfortNoise is the encoding name of comfort noise in the pauses of G.711 (RFC 3389). comfortType is its static
+	// payload type (RFC 3551, section 6).
 	comfortNoise = "CN/8000"
 	comfortType  = 13
 )
@@ -72,31 +73,32 @@ type crypto struct {
 	tag     string
 	suite   string
 	profile srtp.ProtectionProfile
-	key     []byte // followed by the salt
+	key     []byte // the key, followed by the salt
 }
 
 // description is a peer's session description (RFC 8866, RFC 3264), reduced to its audio.
 type description struct {
 	host      string         // destination for our packets: an address or a name
-	remote    netip.AddrPort // host with its port; the address is invalid if host is an unresolved name
-	direction string         // from the peer's view: sendrecv, sendonly, recvonly or inactive
+	remote    netip.AddrPort // host and port; the address is invalid if host is a name that is not resolved
+	direction string         // direction of the audio from the peer's view: sendrecv, sendonly, recvonly or inactive
 	payloads  []payload      // the supported payload types, in the peer's order
 	events    []event
-	comfort   uint8    // payload type of comfort noise; 0 without it
+	comfort   uint8    // payload type of comfort noise; 0 if not supported
 	keys      []crypto // the supported keys
 	profile   string   // "RTP/AVP", or "RTP/SAVP", which requires a key
 	audio     int      // index of the audio section
-	sections  []string // for each section the m= value that refuses it: "audio 0 RTP/AVP 0"
+	sections  []string // m= values that refuse each section of the description: "audio 0 RTP/AVP 0"
 
-	alternatives []*description // one for each of the other audio sections
+	alternatives []*description // descriptions with each of the other audio sections
 }
 
-// isHeld reports whether the peer has put us on hold: it does not want to receive.
+// isHeld reports whether the peer has put us on hold: it does not want to receive audio.
 func (d *description) isHeld() bool { return d.direction == "sendonly" || d.direction == "inactive" }
 
 var errNoAudio = errors.New("it has no supported audio section")
 
-// parseCrypto parses the value of a crypto attribute: 1 AES_CM_128_HMAC_SHA1_80 inline:base64|2^20|1:4
+// parseCrypto parses the value of an a=crypto attribute: "1 AES_CM_128_HMAC_SHA1_80 inline:base64|2^20|1:4". It returns
+// false for an unsupported key.
 func parseCrypto(value string) (crypto, bool) {
 	fields := strings.Fields(value)
 	if len(fields) < 3 {
@@ -118,8 +120,8 @@ func parseCrypto(value string) (crypto, bool) {
 	return crypto{}, false
 }
 
-// hasUnknownParameter reports whether a key must be rejected for a session parameter (RFC 4568, section 6.3). Some
-// parameters ask for partly unencrypted media. A parameter with a leading hyphen is optional.
+// hasUnknownParameter reports whether a key must be rejected because of its session parameters (RFC 4568, section 6.3).
+// Some of them ask for partly unencrypted media. Unknown parameters that begin with a hyphen can be ignored.
 func hasUnknownParameter(params []string) bool {
 	for _, p := range params {
 		name, value, _ := strings.Cut(strings.ToUpper(p), "=")
@@ -149,26 +151,26 @@ func newCrypto(tag, suite string, profile srtp.ProtectionProfile) crypto {
 // agreement is the result of an offer and its answer.
 type agreement struct {
 	payload                    // the codec in use
-	acceptedPayloads []payload // accepted payload types; if the peer switches to another of their codecs, we do the same
+	acceptedPayloads []payload // accepted payload types; if the peer switches to another codec among them, we do the same
 	events           []uint8   // payload types of incoming digits
-	event            *event    // for outgoing digits; nil if not supported
+	event            *event    // payload type of outgoing digits; nil if not supported
 	pauses           uint8     // payload type of comfort noise; 0 if not agreed
 	comfort          uint8     // payload type of comfort noise for the current codec; 0 if the codec needs none
-	in, out          *crypto   // nil without SRTP
-	isHeld           bool      // the peer does not want to receive
-	isSilent         bool      // the peer does not send
+	in, out          *crypto   // SRTP keys; nil without SRTP
+	isHeld           bool      // the peer does not want to receive audio
+	isSilent         bool      // the peer does not send audio
 	remote           netip.AddrPort
 	direction        string // the direction in our description
 }
 
-// onHold reports whether audio is off in one direction.
+// onHold reports whether one side does not send audio.
 func (a *agreement) onHold() bool { return a.isHeld || a.isSilent }
 
 // errSRTP rejects a peer that does not comply with the trunk's SRTP setting.
 var errSRTP = errors.New("this trunk requires SRTP with an SDES key (RFC 4568), and no supported one was offered")
 
-// negotiateSection returns an audio section on which both sides can agree, with the agreement. See
-// [description.negotiate].
+// negotiateSection returns the first audio section on which both sides can agree, and the agreement. See
+// [description.negotiate] for the parameters.
 func (d *description) negotiateSection(srtpRule string, localKeys []crypto) (*description, *agreement, error) {
 	agreed, err := d.negotiate(srtpRule, localKeys)
 	if err == nil {
@@ -182,8 +184,8 @@ func (d *description) negotiateSection(srtpRule string, localKeys []crypto) (*de
 	return nil, nil, err
 }
 
-// negotiate returns our agreement with a peer's description. localKeys are the keys of our offer or earlier answer, if
-// any.
+// negotiate returns the agreement between us and a peer's description. localKeys are the SRTP keys in our offer or
+// earlier answer.
 func (d *description) negotiate(srtpRule string, localKeys []crypto) (*agreement, error) {
 	if !d.remote.IsValid() {
 		return nil, fmt.Errorf("the address of its audio section cannot be resolved: %q", d.host)
@@ -226,7 +228,7 @@ func (d *description) negotiate(srtpRule string, localKeys []crypto) (*agreement
 	return s, nil
 }
 
-// setComfort enables comfort noise in pauses, for G.711 only.
+// setComfort sets comfort for the current codec. Only G.711 needs comfort noise.
 func (a *agreement) setComfort() {
 	a.comfort = 0
 	if a.codec == pcmu || a.codec == pcma {
@@ -234,8 +236,9 @@ func (a *agreement) setComfort() {
 	}
 }
 
-// receiveAnswered accepts all codecs in an answer to our offer: the peer may switch. It accepts the payload types of
-// offer and answer. Many peers wrongly send those of their answer (RFC 3264, section 6.1).
+// receiveAnswered accepts all codecs in an answer to our offer, because the peer may switch between them. It accepts
+// the payload types of the offer and of the answer: many peers wrongly send those of their answer (RFC 3264, section
+// 6.1).
 func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uint8) {
 	a.acceptedPayloads = slices.Clone(answer)
 	for _, o := range offered {
@@ -248,7 +251,7 @@ func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uin
 	a.events = slices.DeleteFunc(append(a.events, offeredEvents), func(number uint8) bool { return a.receivedAs(number) != nil })
 }
 
-// receivedAs returns the codec that an incoming payload type stands for, or nil.
+// receivedAs returns the codec of a received payload type, or nil.
 func (a *agreement) receivedAs(number uint8) *codec {
 	for _, p := range a.acceptedPayloads {
 		if p.number == number {
@@ -268,7 +271,7 @@ func (a *agreement) types() (list []uint8) {
 	return list
 }
 
-// withCodec returns the agreement with another of its codecs, or nil.
+// withCodec returns a copy of the agreement that uses another of its codecs, or nil if the codec was not agreed.
 func (a *agreement) withCodec(c *codec) *agreement {
 	i := slices.IndexFunc(a.acceptedPayloads, func(p payload) bool { return p.codec == c })
 	if i < 0 {
@@ -311,7 +314,8 @@ func writeCrypto(b *strings.Builder, c crypto) {
 	fmt.Fprintf(b, "a=crypto:%s %s inline:%s\r\n", c.tag, c.suite, base64.StdEncoding.EncodeToString(c.key))
 }
 
-// answer returns our answer to the peer's description: one codec, with the peer's payload types, and all other sections refused.
+// answer returns our answer to the peer's description. It accepts one codec with the peer's payload type, and refuses
+// all other sections.
 func (d *description) answer(l local, s *agreement) []byte {
 	var b strings.Builder
 	l.begin(&b)
@@ -343,7 +347,7 @@ func (d *description) answer(l local, s *agreement) []byte {
 	return []byte(b.String())
 }
 
-// offer returns an offer of all codecs. If there are keys, the profile is RTP/SAVP (SRTP).
+// offer returns an offer of all codecs. With keys, the profile is RTP/SAVP (SRTP).
 func offer(l local, keys []crypto, direction string) []byte {
 	var b strings.Builder
 	l.begin(&b)

@@ -11,7 +11,7 @@ import (
 // sessionText is a session description before negotiation (RFC 8866). The parser tolerates wrong order, missing lines
 // and unknown formats.
 type sessionText struct {
-	connection string // address of the first c= line, or else of o=
+	connection string // address in the first c= line or, without one, in the o= line
 	attributes []attribute
 	sections   []*sectionText
 }
@@ -19,7 +19,7 @@ type sessionText struct {
 // sectionText is a media section, which begins with an m= line.
 type sectionText struct {
 	media, transport string
-	port             int // 0 if the section is refused, or has no port
+	port             int // 0 if the section is refused, or if its port cannot be read
 	formats          []string
 	connection       string
 	attributes       []attribute
@@ -74,7 +74,7 @@ func readSession(text string) (*sessionText, error) {
 // readSection parses an m= line.
 func readSection(value string) *sectionText {
 	fields := append(strings.Fields(value), "", "", "")
-	port, _, _ := strings.Cut(fields[1], "/") // drops the number of ports
+	port, _, _ := strings.Cut(fields[1], "/") // omits the number of ports
 	s := &sectionText{media: fields[0], transport: fields[2]}
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
 		s.port = int(n)
@@ -97,7 +97,8 @@ func (s *sectionText) refusedLine() string {
 		withDefault(s.media, "audio"), withDefault(s.transport, "RTP/AVP"), withDefault(strings.Join(s.formats, " "), "0"))
 }
 
-// connectionAddress returns the address or name at the end of a c= or o= line: "IN IP4 192.0.2.1/127", "IN IP6 [2001:db8::1]".
+// connectionAddress returns the address or host name at the end of the value of a c= or o= line: "IN IP4
+// 192.0.2.1/127", "IN IP6 [2001:db8::1]".
 func connectionAddress(value string) string {
 	fields := strings.Fields(value)
 	if len(fields) == 0 {
@@ -110,7 +111,7 @@ func connectionAddress(value string) string {
 		fields = fields[:1]
 	}
 	address, _, _ := strings.Cut(fields[len(fields)-1], "/")
-	address, _, _ = strings.Cut(strings.Trim(address, "[]"), "%") // drops the peer's zone
+	address, _, _ = strings.Cut(strings.Trim(address, "[]"), "%") // omits the zone, which is valid only at the peer
 	return address
 }
 
@@ -120,8 +121,8 @@ func (s *sectionText) isServed() bool {
 		slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, strings.ToUpper(s.transport))
 }
 
-// parseSDP parses a description. Its error texts are sent to the peer's operator. It returns the first audio section
-// with a supported codec. The others are its alternatives.
+// parseSDP parses a session description. Its error texts are sent to the peer, for the peer's operator. It returns the
+// first audio section with a supported codec; the other audio sections are its alternatives.
 func parseSDP(text []byte) (*description, error) {
 	if len(text) > maxSDP {
 		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxSDP)
@@ -165,7 +166,7 @@ func (d *description) readAudio(s *sessionText, m *sectionText) {
 			d.direction = a.key
 		}
 	}
-	if d.remote.Addr().IsUnspecified() { // hold as in RFC 2543 (RFC 3264, section 8.4)
+	if d.remote.Addr().IsUnspecified() { // an unspecified address means hold, as in RFC 2543 (RFC 3264, section 8.4)
 		if d.direction == "sendrecv" || d.direction == "sendonly" {
 			d.direction = "sendonly"
 		} else {
@@ -213,7 +214,8 @@ func (d *description) readCodecs(m *sectionText) {
 	}
 }
 
-// splitEncoding splits the value of an rtpmap: "opus/48000/2". The defaults are 8000 and 1, as for most codecs.
+// splitEncoding splits the encoding in an a=rtpmap: "opus/48000/2". Missing parts become 8000 and 1, as for most
+// codecs.
 func splitEncoding(text string) (name string, rate, channels int) {
 	fields := strings.Split(text, "/")
 	rate, channels = 8000, 1
@@ -226,16 +228,16 @@ func splitEncoding(text string) (name string, rate, channels int) {
 	return strings.ToUpper(fields[0]), rate, channels
 }
 
-// matchesEncoding reports whether the values of an rtpmap stand for the codec.
+// matchesEncoding reports whether the encoding of an a=rtpmap is that of the codec.
 func (c *codec) matchesEncoding(name string, rate, channels int) bool {
 	encoding, clock, _ := splitEncoding(c.name)
 	switch {
 	case name != encoding:
 		return false
-	// RFC 7587, section 7, prescribes two channels; some peers write the number they send.
+	// RFC 7587, section 7, prescribes two channels. Some peers write the number of channels that they send.
 	case encoding == "OPUS":
 		return rate == clock && channels <= 2
-	// RFC 3551, section 4.5.2, prescribes 8000; some peers write the real rate.
+	// RFC 3551, section 4.5.2, prescribes 8000. Some peers write the real sample rate.
 	case encoding == "G722" && rate == 16000:
 		return channels == 1
 	}

@@ -8,53 +8,56 @@ import (
 )
 
 const (
-	// sourceSilence is the minimum silence of the current source before another one can replace it. A peer that speaks sends every 20 ms.
+	// sourceSilence is the time without packets from the current source after which another source can replace it. A
+	// peer that speaks sends a packet every 20 ms.
 	sourceSilence = time.Second
-	// movedPackets is the number of consecutive packets that a new source must send, unless SRTP authenticates it.
+	// movedPackets is the number of consecutive packets after which a new source is accepted, unless SRTP authenticates
+	// it.
 	movedPackets = 4
 	// foreignPackets is the number of packets from a rejected address after which the address is logged.
 	foreignPackets = 10
 )
 
-// sourceTracker tracks the source address of a stream's peer. The address changes when a NAT loses its binding, or
-// another media server takes over (RFC 7362, section 4). All fields need the stream's mu.
+// sourceTracker tracks the source address of a stream's peer. The address changes when a NAT loses its binding, or when
+// another media server takes over (RFC 7362, section 4). The stream's mu guards all fields.
 type sourceTracker struct {
-	latched   netip.AddrPort // the peer's actual source; invalid until a packet has come
+	latched   netip.AddrPort // the address from which the peer sends; invalid until a packet was accepted
 	latchedAt time.Time      // time of the newest packet from the latched source
-	sequence  uint16         // its sequence number
-	candidate struct {       // a possible next source
+	sequence  uint16         // sequence number of that packet
+	candidate struct {       // the source that may replace the latched one
 		at       netip.AddrPort
 		ssrc     uint32
 		sequence uint16
 		packets  int
 	}
-	foreign struct { // a rejected source
+	foreign struct { // the newest rejected source
 		from    netip.Addr
 		packets int
 	}
-	onForeign func(from, described netip.AddrPort) // is called at most once; nil after that, or if not needed
+	onForeign func(from, described netip.AddrPort) // called at most once, and then set to nil; may be nil
 }
 
-// acceptSource reports whether packets from an address are accepted. h is the header of a packet from there. ssrc is
-// that of the newest accepted packet. Needs mu.
+// acceptSource reports whether a packet from the address a is accepted. h is the packet's header, ssrc that of the
+// newest accepted packet. The caller must hold mu.
 func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Header, terms *agreement, nat bool, ssrc uint32) bool {
 	near := nat || a.Addr() == terms.remote.Addr()
 	switch {
 	case a == terms.remote, a == s.latched:
 		return true
-	// The first packet may come from another port. Only a peer behind a NAT may have another host.
+	// The first packet may come from another port than described. It may come from another host only if the peer is
+	// behind a NAT.
 	case !s.latched.IsValid():
 		return near || s.noteForeign(a, terms.remote)
-	case now.Sub(s.latchedAt) < sourceSilence || terms.isSilent: // the current source may still be there: its pause is short, or was agreed on
+	case now.Sub(s.latchedAt) < sourceSilence || terms.isSilent: // the current source is still valid: its pause is short, or was agreed on
 		s.candidate.packets = 0
 		return false
 	}
-	// After a silence, another source may replace the current one. With SRTP, the right key is enough.
+	// After a pause, another source may replace the current one. With SRTP, it only needs the right key.
 	goesOn := h.SSRC == ssrc && h.SequenceNumber-s.sequence < maxSequenceGap
 	if terms.in != nil {
 		return true
 	}
-	// Without SRTP, another source must have an allowed host, or continue the packets.
+	// Without SRTP, another source must have an allowed host, or continue the sequence numbers of the current source.
 	if !near && a.Addr() != s.latched.Addr() && !goesOn {
 		return s.noteForeign(a, terms.remote)
 	}
@@ -67,10 +70,11 @@ func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Hea
 	return c.packets >= movedPackets
 }
 
-// maxSequenceGap bounds the number of packets lost while the source changes: one minute of audio.
+// maxSequenceGap limits the number of packets lost while the source changes: 3000 packets are one minute of audio.
 const maxSequenceGap = 3000
 
-// noteForeign logs once that media comes from a rejected address. It always returns false. Needs mu.
+// noteForeign counts a packet from a rejected address, and calls onForeign once. It always returns false. The caller
+// must hold mu.
 func (s *sourceTracker) noteForeign(a, described netip.AddrPort) bool {
 	if s.foreign.from != a.Addr() {
 		s.foreign.from, s.foreign.packets = a.Addr(), 0

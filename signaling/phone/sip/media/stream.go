@@ -22,18 +22,18 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// PortPool holds the UDP ports for media: an even one for RTP and the next for RTCP. The port that was free for longest
-// comes first. Late packets of its previous call are recognized by their SSRC.
+// PortPool holds the free UDP ports for media: an even port for RTP and the next one for RTCP. The port that was free
+// for the longest time is used first. Late packets of the previous call on a port are recognized by their SSRC.
 type PortPool struct {
 	address string
-	ranged  bool // false if no range is configured: then the system chooses a port
+	ranged  bool // a range of ports is configured; otherwise the system chooses ports
 
 	mu   sync.Mutex
 	free []usedPort
 }
 
 type usedPort struct {
-	number int    // 0 if the system chooses
+	number int    // port for RTP; 0 if the system chooses it
 	ssrc   uint32 // the peer's SSRC in the previous call on this port
 }
 
@@ -51,14 +51,14 @@ func newPortPool(address string, first, last int) *PortPool {
 	for n := first + first%2; p.ranged && n < last; n += 2 {
 		p.free = append(p.free, usedPort{number: n})
 	}
-	// The order differs after each restart, so that late packets of earlier calls are unlikely to reach a new one.
+	// The order is random after each restart, so that late packets of earlier calls are unlikely to reach a new call.
 	rand.Shuffle(len(p.free), func(i, j int) { p.free[i], p.free[j] = p.free[j], p.free[i] })
 	return p
 }
 
 var errNoPort = errors.New("no RTP port is free")
 
-// openStream takes a port. If another process uses it, the next one is tried.
+// openStream takes a port from the pool and opens it. Ports that another process uses are skipped.
 func (p *PortPool) openStream() (*stream, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *PortPool) openStream() (*stream, error) {
 }
 
 func (p *PortPool) listenPort(port usedPort) (*stream, error) {
-	for range 16 { // where the system chooses, the next port may be in use
+	for range 16 { // several tries: if the system chooses the port, the next one may be in use
 		s := &stream{ports: p, previousSSRC: port.ssrc}
 		data, err := net.ListenPacket("udp", net.JoinHostPort(p.address, fmt.Sprint(port.number)))
 		if err != nil {
@@ -89,7 +89,7 @@ func (p *PortPool) listenPort(port usedPort) (*stream, error) {
 		if err == nil {
 			s.control = control.(*net.UDPConn)
 			s.ssrc = rand.Uint32()
-			s.reading.Go(func() { // if the reader fails, the call ends
+			s.reading.Go(func() { // if the reader panics, the closed socket ends the call
 				crash.Run(nil, "sip media", func(error) { _ = s.conn.Close() }, s.readControl)
 			})
 			return s, nil
@@ -102,18 +102,18 @@ func (p *PortPool) listenPort(port usedPort) (*stream, error) {
 	return nil, errNoPort
 }
 
-// stream is the media of a call on the network: RTP or SRTP with one peer. One goroutine reads, one writes, and
-// sendDigits also writes.
+// stream is the network side of a call's audio: RTP or SRTP with one peer. One goroutine reads, and one writes.
+// sendDigits may write at the same time.
 type stream struct {
 	ports           *PortPool
 	conn, control   *net.UDPConn
 	port            int
 	previousSSRC    uint32                             // the peer's SSRC in the previous call on this port
-	ssrc            uint32                             // ours
+	ssrc            uint32                             // our SSRC
 	onLoss          atomic.Pointer[func(lost, of int)] // called with the packet loss that the peer reports; nil until set
 	reading         sync.WaitGroup
-	outgoingQuality rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
-	keyReader       digitReader // of incoming packets; outlasts the goroutine that reads them, because a key may be held
+	outgoingQuality rtc.Quality // quality of our packets, as reported by the peer; used only by the goroutine that reads reports
+	keyReader       digitReader // finds digits in received packets; outlasts the reading goroutine, because a key may be held
 
 	mu    sync.Mutex
 	terms *agreement
@@ -124,7 +124,7 @@ type stream struct {
 	incoming rtp.Header    // header of the packet being read
 	header   rtp.Header    // header of the packet being sent
 	plain    [12 + media.MaxPacketBytes]byte
-	raw      []byte // encrypted
+	raw      []byte // the encrypted packet
 	sent     struct {
 		packets, bytes uint32
 		at             time.Time // time of the newest packet
@@ -137,7 +137,8 @@ type stream struct {
 	remoteSSRC atomic.Uint32 // the peer's SSRC
 }
 
-// applyAgreement applies an agreement. If the peer's address has changed, its source is determined again.
+// applyAgreement makes the stream use an agreement. If the peer's described address has changed, its source is detected
+// again.
 func (s *stream) applyAgreement(to *agreement, nat bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +164,7 @@ func (s *stream) applyAgreement(to *agreement, nat bool) error {
 	}
 	if before == nil || before.onHold() && !to.onHold() {
 		s.resetSilence()
-		if s.latched.IsValid() { // the silence of a hold that ends now does not count
+		if s.latched.IsValid() { // the pause during the hold does not count as silence
 			s.latchedAt = time.Now()
 		}
 	}
@@ -194,7 +195,7 @@ func (s *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// rtpVersion is the version in the first two bits of a packet (RFC 3550, section 5.1).
+// rtpVersion is the RTP version, in the first two bits of a packet (RFC 3550, section 5.1).
 const rtpVersion = 2
 
 // acceptPacket reports whether a packet belongs to the peer, and decrypts it in place.
@@ -220,14 +221,14 @@ func (s *stream) acceptPacket(packet []byte, from netip.AddrPort) (n int, ok boo
 		}
 		n = copy(packet, clear)
 	}
-	s.latched, s.latchedAt, s.sequence = from, now, h.SequenceNumber // of a verified packet (RFC 4961)
+	s.latched, s.latchedAt, s.sequence = from, now, h.SequenceNumber // only for a verified packet (RFC 4961)
 	s.lastPacket.Store(now.UnixNano())
 	s.remoteSSRC.Store(h.SSRC)
 	s.noteCodec(h.PayloadType)
 	return n, true
 }
 
-// decryptPacket decrypts a packet in place. Needs mu.
+// decryptPacket decrypts a packet, in place if possible. The caller must hold mu.
 func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time) ([]byte, error) {
 	if s.latchedAt.IsZero() || now.Sub(s.latchedAt) < sourceSilence {
 		return s.in.DecryptRTP(packet[:0], packet, &s.incoming)
@@ -236,8 +237,9 @@ func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time
 	if err == nil || from.Addr() != s.latched.Addr() && from.Addr() != s.terms.remote.Addr() {
 		return clear, err
 	}
-	// A media server that takes over may restart its sequence numbers. Then the old roll-over counter is wrong (RFC
-	// 3711, section 3.3.1). Without a silence and a known host, an attacker could replay packets.
+	// A media server that takes over may restart its sequence numbers, and the old roll-over counter is then wrong (RFC
+	// 3711, section 3.3.1). A new context is allowed only after a silence and from a known host, otherwise an attacker
+	// could replay packets.
 	in, err := newContext(s.terms.in, srtp.SRTPReplayProtection(64), srtp.SRTCPReplayProtection(64))
 	if err == nil {
 		clear, err = in.DecryptRTP(nil, packet, &s.incoming)
@@ -248,23 +250,23 @@ func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time
 	return clear, err
 }
 
-// changePackets is the number of consecutive packets in another agreed codec after which we send that codec, too.
+// changePackets is the number of consecutive packets in another agreed codec after which we switch to that codec, too.
 const changePackets = 3
 
-// codecChange detects that the peer has switched its codec. All fields need the stream's mu.
+// codecChange detects that the peer has switched its codec. The stream's mu guards all fields.
 type codecChange struct {
-	onCodec func(to *codec) // must not block; may be nil
-	changed int             // consecutive packets in another codec
+	onCodec func(to *codec) // called with the peer's new codec; must not block; may be nil
+	changed int             // number of consecutive packets in another codec
 }
 
-// ignoreCodecs stops following switches of the codec.
+// ignoreCodecs makes the stream ignore further switches of the peer's codec.
 func (s *stream) ignoreCodecs() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onCodec = nil
 }
 
-// noteCodec follows a switch of the peer's codec. Needs mu.
+// noteCodec counts packets in another agreed codec, and calls onCodec after changePackets. The caller must hold mu.
 func (s *stream) noteCodec(number uint8) {
 	switch to := s.terms.receivedAs(number); {
 	case to == s.terms.codec:
@@ -279,9 +281,10 @@ func (s *stream) noteCodec(number uint8) {
 // SetReadDeadline implements [rtpaudio.Reader].
 func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
 
-// stopReadsOnDone makes reads fail once ctx is done. It sets their deadline, so the stream stays open. stop undoes it.
+// stopReadsOnDone makes reads fail once ctx is done. It uses the read deadline, so the socket stays open. stop cancels
+// this.
 func (s *stream) stopReadsOnDone(ctx context.Context) (stop func() bool) {
-	_ = s.SetReadDeadline(time.Time{}) // a closed stream fails anyway
+	_ = s.SetReadDeadline(time.Time{}) // an error is ignored: reads from a closed socket fail anyway
 	return context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
 }
 
@@ -296,12 +299,12 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.writePacket(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fillPauses sends a packet per interval while nothing else is sent, until ctx is done. The packets hold music, silence
-// or comfort noise. Some trunks give up a silent call.
+// fillPauses sends a packet per interval while no other packets are sent, until ctx is done. The packets contain music,
+// silence or comfort noise. Some trunks end a call without packets.
 func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, nextPacket func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
-	first := min(every*3/4, 2*media.FrameDuration) // wait after a packet that fillPauses has not sent
+	first := min(every*3/4, 2*media.FrameDuration) // time to wait after a packet that fillPauses has not sent
 	for mine := uint32(0); ; {
 		select {
 		case <-ctx.Done():
@@ -315,7 +318,7 @@ func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Durati
 		}
 		if past := time.Since(s.sent.at); !s.sendingDigits && s.terms != nil && !s.terms.isHeld && past > wait {
 			at := s.currentTimestamp()
-			if past < 2*media.FrameDuration && s.sent.packets > 0 { // continuous audio has no gaps
+			if past < 2*media.FrameDuration && s.sent.packets > 0 { // in continuous audio, timestamps have no gaps
 				at = s.header.Timestamp + uint32(media.Samples(media.FrameDuration, s.terms.codec.media.ClockRate()))
 			}
 			_ = s.writePacket(number, false, at, nextPacket())
@@ -325,7 +328,7 @@ func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Durati
 	}
 }
 
-// currentTimestamp returns the current RTP timestamp. Needs mu.
+// currentTimestamp returns the RTP timestamp for audio that is sent now. The caller must hold mu.
 func (s *stream) currentTimestamp() uint32 {
 	if s.sent.packets == 0 {
 		return s.header.Timestamp
@@ -343,12 +346,13 @@ func (s *stream) agreement() *agreement {
 // track maps sequence numbers and timestamps of another stream's packets to those of this stream.
 type track struct {
 	ssrc      uint32
-	sequence  uint16 // added to the sequence number in the other stream
+	sequence  uint16 // difference that is added to the sequence number of the other stream
 	timestamp uint32
-	sent      uint32 // packets that this stream had sent after the newest forwarded one
+	sent      uint32 // this stream's count of sent packets after the newest forwarded packet
 }
 
-// forwardPacket sends a packet of another stream with a payload type of this one. Loss and reordering are preserved.
+// forwardPacket sends a packet of another stream with a payload type of this stream. Loss and reordering of the other
+// stream are preserved.
 func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,7 +361,7 @@ func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 		return
 	}
 	marker, newest := p.Marker, s.header
-	if t.ssrc != p.SSRC || t.sent != s.sent.packets { // the other stream has begun, or a packet from elsewhere was sent in between
+	if t.ssrc != p.SSRC || t.sent != s.sent.packets { // the other stream has begun, or this stream has sent other packets since
 		marker = true
 		t.ssrc, t.sequence, t.timestamp = p.SSRC, newest.SequenceNumber+1-p.SequenceNumber, s.currentTimestamp()-p.Timestamp
 	}
@@ -371,7 +375,8 @@ func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 }
 
 const (
-	// drainWait is longer than it takes to read a packet that waits in the socket. mostDrained is more packets than the system buffers.
+	// drainWait is longer than it takes to read a packet that is buffered in the socket. mostDrained is more packets
+	// than the system buffers.
 	drainWait   = 2 * time.Millisecond
 	mostDrained = 1024
 )
@@ -383,19 +388,20 @@ func (s *stream) dropReceived() {
 		deadline := time.Now().Add(drainWait)
 		_ = s.conn.SetReadDeadline(deadline)
 		_, _, err := s.conn.ReadFromUDPAddrPort(buf[:])
-		if err != nil && time.Since(deadline) < drainWait { // if more time has passed, this process was held up, and may not have read
+		if err != nil && time.Since(deadline) < drainWait { // if more time has passed, the process was held up, and packets may be left
 			return
 		}
 	}
 }
 
-// voiceEnd is the pause after which the model's voice counts as ended. Packets are sent every 20 ms, but a busy machine may delay some.
+// voiceEnd is the pause after which the model's voice counts as ended. Packets are sent every 20 ms, but may be delayed
+// on a busy machine.
 const voiceEnd = 200 * time.Millisecond
 
-// SpokenTimeout bounds the wait for the end of the sentence that the model says before a transfer.
+// SpokenTimeout limits the wait for the end of the sentence that the model says before a transfer.
 const SpokenTimeout = 15 * time.Second
 
-// waitSpoken blocks until the voice has ended. It fails if that takes longer than [SpokenTimeout].
+// waitSpoken blocks until the model's voice has ended. It fails if that takes longer than [SpokenTimeout].
 func (s *stream) waitSpoken(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, SpokenTimeout)
 	defer cancel()
@@ -414,7 +420,8 @@ func (s *stream) waitSpoken(ctx context.Context) error {
 	}
 }
 
-// writePacket sends a packet. It ignores ICMP errors: the peer may be listening again soon. Needs mu.
+// writePacket sends a packet. Network errors are ignored, because the peer may be reachable again soon. The caller must
+// hold mu.
 func (s *stream) writePacket(number uint8, marker bool, timestamp uint32, payload []byte) error {
 	to := s.latched
 	if !to.IsValid() {
@@ -485,7 +492,7 @@ func (s *stream) readReports(raw []byte, from netip.Addr) (list []rtcp.Reception
 		return nil
 	}
 	if !s.mayBeGone.Load() {
-		s.lastPacket.Store(time.Now().UnixNano()) // the peer is alive, though it may be silent
+		s.lastPacket.Store(time.Now().UnixNano()) // a report shows that the peer is there, even if it sends no audio
 	}
 	for _, p := range packets {
 		switch p := p.(type) {
@@ -498,7 +505,8 @@ func (s *stream) readReports(raw []byte, from netip.Addr) (list []rtcp.Reception
 	return list
 }
 
-// reportEvery is the interval of our RTCP reports (RFC 3550, section 6.2: at least 5 s). Some trunks require reports.
+// reportEvery is the interval between our RTCP reports (at least 5 s: RFC 3550, section 6.2). Some trunks require
+// reports.
 const reportEvery = 5 * time.Second
 
 // sendReport sends an RTCP report on our packets.
@@ -539,7 +547,7 @@ func (s *stream) sendReport(now time.Time) {
 	}
 }
 
-// resetSilence restarts the count of time without packets.
+// resetSilence restarts the measurement of the time without packets.
 func (s *stream) resetSilence() { s.lastPacket.Store(time.Now().UnixNano()) }
 
 // silentFor returns the time since the last packet.
@@ -547,7 +555,7 @@ func (s *stream) silentFor(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, s.lastPacket.Load()))
 }
 
-// closePort returns the port to the pool.
+// closePort closes the sockets, and returns the port to the pool.
 func (s *stream) closePort() {
 	s.conn.Close()
 	s.control.Close()

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	DefaultTimeout        = 32 * time.Second       // 64 times T1 (RFC 3261, sections 9.1 and 13.3.1.4)
+	DefaultTimeout        = 32 * time.Second       // default of Options.Timeout: 64 times T1 (RFC 3261, sections 9.1 and 13.3.1.4)
 	retransmitInterval    = 500 * time.Millisecond // T1
 	maxRetransmitInterval = 4 * time.Second        // T2
 )
 
-// Accept lets a CANCEL end the call from now on. It returns [ErrCancelled] if a CANCEL has already arrived; the CANCEL
-// has been answered then.
+// Accept makes a CANCEL end the call from now on. If a CANCEL has already arrived and has been answered, Accept returns
+// [ErrCancelled].
 func (c *Call) Accept() error {
 	if !c.tx.OnCancel(func(*sip.Request) { c.End(ErrCancelled) }) {
 		return ErrCancelled
@@ -31,14 +31,14 @@ func (c *Call) Accept() error {
 // IsCancelled reports whether the CANCEL of the call arrived before its INVITE.
 func (c *Call) IsCancelled() bool { return c.core.gate.wasCancelled(c.dialog.invite) }
 
-// Ring sends the provisional response. If early is set and the INVITE has an offer, the response has our session
-// description, and hasMedia is true. Ring blocks until a reliable response is acknowledged.
+// Ring sends the provisional response. If early is set and the INVITE has an offer, the response contains our session
+// description, and hasMedia is true. If the response is reliable, Ring blocks until it is acknowledged.
 func (c *Call) Ring(early bool) (hasMedia bool, err error) {
 	req := c.dialog.invite
 	must := requiresOption(req, "100rel")
 	rings := c.dialog.buildResponse(req, 180, "Ringing")
 	switch offered := sessionIn(req) != nil; {
-	case !offered && must: // the response would carry our offer, and its PRACK the answer
+	case !offered && must: // a reliable response would have to contain our offer, so none is sent
 		return false, nil
 	case !offered || !early:
 		return false, c.sendReliable(rings, must)
@@ -49,12 +49,12 @@ func (c *Call) Ring(early bool) (hasMedia bool, err error) {
 	return true, c.sendReliable(rings, must)
 }
 
-// sendReliable sends a provisional response. If must is true it is reliable: sendReliable repeats it, and blocks until
-// it is acknowledged.
+// sendReliable sends a provisional response. If must is true, it sends it reliably: it repeats the response, and blocks
+// until the peer acknowledges it.
 func (c *Call) sendReliable(res *sip.Response, must bool) error {
 	req, tx := c.dialog.invite, c.tx
 	if !must {
-		_ = tx.Respond(res) // if this fails, the final response has the same content
+		_ = tx.Respond(res) // an error is ignored: the final response repeats the content
 		return nil
 	}
 	c.mu.Lock()
@@ -72,7 +72,7 @@ func (c *Call) sendReliable(res *sip.Response, must bool) error {
 	case errors.Is(err, errNoACK):
 		_ = tx.Respond(c.dialog.buildResponse(req, 504, "Server Time-out"))
 		return errNoPRACK
-	case errors.Is(err, ErrHungUp): // by BYE, which may come before our final response (RFC 3261, section 15.1.2)
+	case errors.Is(err, ErrHungUp): // a BYE may come before our final response (RFC 3261, section 15.1.2)
 		_ = tx.Respond(c.dialog.buildResponse(req, 487, "Request Terminated"))
 	}
 	return err
@@ -87,18 +87,18 @@ func (c *Call) Answer() error {
 	if err != nil {
 		return err
 	}
-	if sessionIn(req) == nil { // the offer was ours
+	if sessionIn(req) == nil { // the INVITE had no offer, so we made it
 		if err := c.Media.ApplyAnswer(body); err != nil {
 			return err
 		}
 	}
-	<-c.changing // from now on the agreement can change
+	<-c.changing // unlocks changing: the media can be renegotiated from now on
 	c.isAnswered.Store(true)
 	return nil
 }
 
-// sendUntilAcked repeats a response until it is acknowledged, and returns the acknowledgement's body. It fails at the
-// end of the call, or after [Options.Timeout].
+// sendUntilAcked sends a response repeatedly until it is acknowledged, and returns the body of the ACK. It fails when
+// the call ends, or after [Options.Timeout].
 func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
 	select {
 	case <-c.ending:
@@ -106,7 +106,7 @@ func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 	default:
 	}
 	select {
-	case <-c.acked: // the ACK of an abandoned response
+	case <-c.acked: // discards a late ACK of an earlier response
 	default:
 	}
 	c.awaitedACK.Store(res.CSeq().SeqNo)
@@ -123,9 +123,9 @@ func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 		select {
 		case body := <-acked:
 			return body, nil
-		case ack := <-tx.Acks(): // some peers send the ACK with the branch of the INVITE
+		case ack := <-tx.Acks(): // some peers send the ACK with the branch of the INVITE, so sipgo delivers it here
 			return sessionIn(ack), nil
-		case <-c.ending: // a BYE may overtake the ACK
+		case <-c.ending: // the call has ended, for example by a BYE that overtook the ACK
 			return nil, c.EndReason()
 		case <-timeout.C:
 			return nil, errNoACK
@@ -137,14 +137,15 @@ func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 	}
 }
 
-// onAck handles the ACK of our newest response. A repeated ACK of an older response must not be mistaken for it.
+// onAck passes the body of an ACK to sendUntilAcked if it belongs to our newest response. A repeated ACK of an older
+// response is ignored.
 func (c *Call) onAck(req *sip.Request) {
 	if c.awaitedACK.CompareAndSwap(req.CSeq().SeqNo, 0) {
 		phone.TrySend(c.acked, sessionIn(req))
 	}
 }
 
-// onPrack handles the acknowledgement of a provisional response.
+// onPrack handles a PRACK, which acknowledges a reliable provisional response.
 func (c *Call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 	text := ""
 	if h := req.GetHeader("RAck"); h != nil {
@@ -163,17 +164,18 @@ func (c *Call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	case refused != nil:
 		c.respond(tx, req, refused)
-	case sessionIn(req) != nil: // another offer before the first is answered
+	case sessionIn(req) != nil: // a second offer before the first one is answered
 		_ = tx.Respond(c.dialog.buildResponse(req, 488, "Not Acceptable Here"))
 	default:
 		_ = tx.Respond(c.dialog.buildResponse(req, 200, "OK"))
 	}
-	phone.TrySend(c.reliable.acked, nil) // unless acknowledged already
+	phone.TrySend(c.reliable.acked, nil) // no effect if the response was acknowledged before
 }
 
-// handleMediaChange handles a re-INVITE or an UPDATE, which may change the agreement.
+// handleMediaChange handles a re-INVITE or an UPDATE, which may renegotiate the media. deliver sends the response, and
+// returns the body of its ACK.
 func (c *Call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
-	select { // a request right behind an ACK may be read before the ACK
+	select { // waits a moment: a request that is sent right after an ACK may be read before the ACK
 	case c.changing <- struct{}{}:
 		defer func() { <-c.changing }()
 	case <-time.After(retransmitInterval):
@@ -186,7 +188,7 @@ func (c *Call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, del
 	}
 	offer := sessionIn(req)
 	describes := offer != nil || req.Method == sip.INVITE
-	isOurOffer := describes && offer == nil // the offer is ours
+	isOurOffer := describes && offer == nil // a re-INVITE without an offer asks for ours
 	if describes && !isOurOffer {
 		if err := c.Media.ApplyOffer(offer); err != nil {
 			c.respond(tx, req, NotAcceptable(err))
@@ -219,7 +221,8 @@ func (c *Call) onUpdate(req *sip.Request, tx sip.ServerTransaction) {
 	c.handleMediaChange(req, tx, func(res *sip.Response) ([]byte, error) { return nil, tx.Respond(res) })
 }
 
-// onInfo accepts a DTMF digit. Phones send digits by INFO, although RFC 6086 has no INFO package for them.
+// onInfo handles an INFO request with a DTMF digit. Phones send digits by INFO, although RFC 6086 defines no INFO
+// package for digits.
 func (c *Call) onInfo(req *sip.Request, tx sip.ServerTransaction) {
 	part, refused := findBody(req, typeDTMFRelay, typeDTMF)
 	if part != nil && !c.OnDigit(part.kind, string(part.data)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// The supported types of bodies.
+// Content types of the supported bodies, in lower case.
 const (
 	typeSDP       = "application/sdp"
 	typeDTMFRelay = "application/dtmf-relay"
@@ -20,16 +20,17 @@ const (
 )
 
 const (
-	// maxParts bounds the parts of a body, and maxDepth their nesting. Bodies of carriers have two or three parts, in one level.
+	// maxParts limits the parts of a body, and maxDepth their nesting. Bodies from carriers have two or three parts, in
+	// one level.
 	maxParts = 32
 	maxDepth = 4
 )
 
 // bodyPart is a body, or a part of a multipart body (RFC 5621).
 type bodyPart struct {
-	kind        string // its type, in lower case, without parameters; empty if missing
-	params      string // parameters of the type
-	disposition string // in lower case, with its parameters
+	kind        string // content type in lower case, without parameters; empty if missing
+	params      string // parameters of the content type
+	disposition string // Content-Disposition in lower case, with its parameters
 	encoding    string // Content-Transfer-Encoding
 	data        []byte
 }
@@ -50,8 +51,8 @@ func (p *bodyPart) isSession() bool {
 	return name == "" || name == "session" || name == "render"
 }
 
-// findBody returns the part of a message that has one of these types, or nil. Without a Content-Type, the first of the
-// types applies. refused is set if a required part is not supported.
+// findBody returns the part of a message that has one of the given types, or nil. A body without a Content-Type is
+// taken for the first type. refused is set if a required part is not supported.
 func findBody(m sip.Message, types ...string) (found *bodyPart, refused *Refusal) {
 	body := m.Body()
 	if len(bytes.TrimSpace(body)) == 0 {
@@ -101,7 +102,7 @@ func searchParts(p *bodyPart, types []string, depth int, partsLeft *int) (found 
 	for _, one := range splitParts(p.data, parameterOf(p.params, "boundary")) {
 		inner, lacks := searchParts(one, types, depth-1, partsLeft)
 		missing = missing || lacks
-		if inner != nil && (found == nil || p.kind == "multipart/alternative") { // of alternatives, the last is the best
+		if inner != nil && (found == nil || p.kind == "multipart/alternative") { // the last alternative is the best
 			found = inner
 		}
 	}
@@ -122,7 +123,7 @@ func (p *bodyPart) decodeTransfer() bool {
 
 // splitParts splits a multipart body (RFC 2046, section 5.1.1). It accepts bare LF as line end, and a missing last boundary.
 func splitParts(body []byte, boundary string) (parts []*bodyPart) {
-	if boundary == "" { // take it from the first line
+	if boundary == "" { // takes the missing boundary from the first line
 		line, _, _ := bytes.Cut(bytes.TrimLeft(body, "\r\n"), []byte("\n"))
 		text, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("--"))
 		if !ok {
@@ -166,7 +167,7 @@ func readPart(text []byte) *bodyPart {
 			break
 		}
 		name, value, ok := strings.Cut(string(line), ":")
-		if !ok || strings.ContainsAny(name, " =") { // a part without headers
+		if !ok || strings.ContainsAny(name, " =") { // the part has no headers
 			break
 		}
 		value = strings.TrimSpace(value)
@@ -209,7 +210,7 @@ func parameterOf(params, name string) string {
 			value, params, _ = strings.Cut(params, ";")
 			value = strings.TrimSpace(value)
 		}
-		if _, last, ok := strings.Cut(key, ";"); ok { // skip a parameter without a value
+		if _, last, ok := strings.Cut(key, ";"); ok { // omits a preceding parameter that has no value
 			key = last
 		}
 		if strings.EqualFold(strings.TrimSpace(key), name) {

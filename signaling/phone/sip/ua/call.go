@@ -15,41 +15,43 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// Media negotiates the media of a call. Its error texts are sent to the peer, for its operator to read.
+// Media negotiates the media of a call by offer and answer (SDP). Its error texts are sent to the peer, for the peer's
+// operator.
 type Media interface {
-	// ApplyOffer applies an offer of the peer, the first one or a later one. An error rejects it.
+	// ApplyOffer applies the first or a later offer of the peer. If it fails, the offer is rejected.
 	ApplyOffer(sdp []byte) error
 	// ApplyAnswer applies the peer's answer to our offer.
 	ApplyAnswer(sdp []byte) error
 	// LocalDescription returns our answer to the newest offer, or our own offer if the peer has sent none.
 	LocalDescription() []byte
-	// BuildReoffer returns our offer for a re-INVITE or UPDATE, which repeats the current agreement.
+	// BuildReoffer returns our offer for a response to a re-INVITE without an offer. It repeats what is agreed.
 	BuildReoffer() []byte
 }
 
-// Call is the signalling of one phone call, incoming or outgoing, of a trunk.
+// Call is the signalling of an incoming or outgoing phone call of a trunk.
 type Call struct {
 	Log *slog.Logger
 	// Media must be set before the call is answered or dialled.
 	Media Media
-	// OnDigit receives the digit of an INFO request, by the type and text of its body. It returns false if the body is malformed.
+	// OnDigit is called with an INFO request's DTMF digit: kind is the content type, and body its text. It returns
+	// false if the body is malformed.
 	OnDigit func(kind, body string) bool
 
 	core   *core
 	trunk  *trunkState
 	dialog *dialog
-	tx     sip.ServerTransaction // of the INVITE; nil for an outgoing call
+	tx     sip.ServerTransaction // transaction of the INVITE; nil for an outgoing call
 	party  phone.Party           // the caller; zero for an outgoing call
 
-	acked      chan []byte   // bodies of ACKs to our newest response; room for one
+	acked      chan []byte   // receives the body of the ACK of our newest response; room for one
 	awaitedACK atomic.Uint32 // CSeq of the expected ACK; 0 if none is expected
 	isAnswered atomic.Bool   // our answer to an incoming call was acknowledged
 	stages
 	liveness
-	earlySDP  earlyAnswers  // early answers to our INVITE; used only by the goroutine that dials
-	lookupErr error         // error of looking up the trunk's servers, if none was found
-	answer    *sip.Response // the answer to our INVITE
-	changing  chan struct{} // a lock: full while the agreement is being negotiated, for example from the first INVITE to its answer
+	earlySDP  earlyAnswers  // answers in provisional responses to our INVITE; used only by the goroutine that dials
+	lookupErr error         // error of looking up the trunk's servers; nil if a server was found
+	answer    *sip.Response // the successful final response to our INVITE
+	changing  chan struct{} // a lock: holds one value while media are negotiated, for example from the first INVITE to its answer
 
 	mu          sync.Mutex
 	reason      error // why the call ended
@@ -59,7 +61,7 @@ type Call struct {
 	reserved    *string  // the caller whose limit the call counts against; nil if the call counts against no limit
 }
 
-// stages are the steps of a call. Each channel is closed once, when the call reaches that step.
+// stages holds a channel for each step of a call. It is closed when the call reaches the step.
 type stages struct {
 	ending   chan struct{} // the call has a reason to end
 	released chan struct{} // all resources of the call are released
@@ -67,23 +69,23 @@ type stages struct {
 
 // liveness is the state of a call's session timer.
 type liveness struct {
-	refreshed  time.Time // time of the last refresh; needs the call's mu
-	tried      time.Time // time of our last attempt; used only by the goroutine that calls KeepAlive
+	refreshed  time.Time // time of the last refresh; guarded by the call's mu
+	tried      time.Time // time of our last attempt to refresh; used only by the goroutine that calls KeepAlive
 	refreshing sync.WaitGroup
 }
 
 // reliable is the state of a reliable provisional response (RFC 3262).
 type reliable struct {
-	invite string // the CSeq of its INVITE: "1 INVITE"
-	number uint32 // RSeq of the response; 0 without one
+	invite string // CSeq of the INVITE that the response belongs to: "1 INVITE"
+	number uint32 // RSeq of the newest reliable response; 0 before the first
 	acked  chan []byte
 }
 
-// maxForks bounds the phones of a forked call that send early answers.
+// maxForks limits the phones of a forked call whose early answers are kept.
 const maxForks = 16
 
-// earlyAnswers holds the session descriptions of provisional responses by their sender's tag. A forked call has
-// several.
+// earlyAnswers maps the tag of a phone to the session description in its provisional response. A forked call has
+// several phones.
 type earlyAnswers map[string][]byte
 
 func (e *earlyAnswers) addAnswer(res *sip.Response) {
@@ -95,7 +97,7 @@ func (e *earlyAnswers) addAnswer(res *sip.Response) {
 	}
 }
 
-// answerFor returns the early answer from the sender of a response, or nil.
+// answerFor returns the early answer of the phone that sent res, or nil.
 func (e earlyAnswers) answerFor(res *sip.Response) []byte { return e[tagOf(res)] }
 
 func newCall(core *core, t *trunkState, dialog *dialog, log *slog.Logger) *Call {
@@ -124,8 +126,8 @@ func (c *Call) Offer() []byte { return sessionIn(c.dialog.invite) }
 // MediaAddr returns our address for the media of the call.
 func (c *Call) MediaAddr() netip.Addr { return c.core.local.address(c.dialog.peerAddr()) }
 
-// Reserve counts the call against the limits of its trunk, and of caller unless that is "". It returns the name of the
-// limit that refuses the call, or "".
+// Reserve counts the call against the limits of its trunk and, unless caller is "", of the caller. If a limit is
+// reached, it returns the name of the limit; else "".
 func (c *Call) Reserve(caller string) (rule string) {
 	if rule = c.core.gate.countCall(c.trunk, caller); rule == "" {
 		c.reserved = &caller
@@ -133,7 +135,7 @@ func (c *Call) Reserve(caller string) (rule string) {
 	return rule
 }
 
-// release gives back what the call has reserved.
+// release stops counting the call against its limits, and closes Released.
 func (c *Call) release() {
 	if c.reserved != nil {
 		c.core.gate.releaseCall(c.trunk, *c.reserved)
@@ -141,13 +143,13 @@ func (c *Call) release() {
 	close(c.released)
 }
 
-// Ending is closed when the call has a reason to end.
+// Ending returns a channel that is closed when the call has a reason to end.
 func (c *Call) Ending() <-chan struct{} { return c.ending }
 
-// Released is closed when all resources of the call are released.
+// Released returns a channel that is closed when all resources of the call are released.
 func (c *Call) Released() <-chan struct{} { return c.released }
 
-// End ends the call. If it is called again, the first reason stays.
+// End gives the call a reason to end, which closes Ending. Only the first reason counts.
 func (c *Call) End(reason error) {
 	if c.setReason(reason) {
 		close(c.ending)
@@ -172,7 +174,8 @@ func (c *Call) EndReason() error {
 	return c.reason
 }
 
-// Context returns a context derived from parent. The end of the call cancels it, with the reason as its cause.
+// Context returns a context derived from parent. It is cancelled when the call ends, with [Call.EndReason] as the
+// cause.
 func (c *Call) Context(parent context.Context) (ctx context.Context, cancel context.CancelCauseFunc) {
 	ctx, cancel = context.WithCancelCause(parent)
 	go func() {
@@ -185,8 +188,8 @@ func (c *Call) Context(parent context.Context) (ctx context.Context, cancel cont
 	return ctx, cancel
 }
 
-// HangUp sends a BYE with a Reason header, unless the other side has ended the call. It returns the reason of an ended
-// call, else err.
+// HangUp sends a BYE with a Reason header, unless the other side has ended the call. It returns the reason for which
+// the call ended, or err if it has none.
 func (c *Call) HangUp(err error, header func(reason error) string) error {
 	c.refreshing.Wait()
 	why := c.EndReason()
@@ -211,7 +214,7 @@ func (c *Call) respond(tx sip.ServerTransaction, req *sip.Request, r *Refusal) {
 // Respond sends the response r to the INVITE.
 func (c *Call) Respond(r *Refusal) { c.respond(c.tx, c.dialog.invite, r) }
 
-// Refuse refuses the call, and counts and logs that.
+// Refuse refuses the call. The refusal is counted and logged.
 func (c *Call) Refuse(r *Refusal) {
 	name, _, _ := strings.Cut(r.Rule, ": ")
 	c.core.refusals.count("sip " + name)

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// maxChallenges bounds the challenges to one request. Two proxies and the system behind them may each send one, and again when a nonce is
-	// stale.
+	// maxChallenges limits the challenges to one request. Two proxies and the phone system behind them may each send one, and another
+	// one when a nonce is stale.
 	maxChallenges = 6
-	// maxStale bounds how often a realm may report that its nonce was stale.
+	// maxStale limits how often a realm may report that our nonce is stale.
 	maxStale = 3
-	// maxRealms bounds the realms that we send digest answers to.
+	// maxRealms limits the realms to which we send digest answers.
 	maxRealms = 4
 )
 
@@ -31,18 +31,18 @@ const (
 type challenge struct {
 	reply string // name of the header for the answer
 	digest.Challenge
-	stale int // how often its nonce was stale
-	count int // answers with this nonce (nc)
+	stale int // how often the realm has reported a stale nonce
+	count int // number of answers that were sent with this nonce (nc)
 }
 
-// passwordAnswers answers the challenges to one request with a trunk's password. Several realms may challenge it. The
-// zero value is ready to use.
+// passwordAnswers answers the challenges to one request with a trunk's password. Several realms may challenge a
+// request. The zero value is ready to use.
 type passwordAnswers struct {
 	rounds int
 	realms []*challenge
 }
 
-// addChallenges stores the challenges of a response, and reports whether to try again.
+// addChallenges stores the challenges of a response, and reports whether to send the request again with answers.
 func (p *passwordAnswers) addChallenges(o *Outbound, res *sip.Response) bool {
 	if o == nil || o.Username == "" || res.StatusCode != 401 && res.StatusCode != 407 {
 		return false
@@ -57,7 +57,7 @@ func (p *passwordAnswers) addChallenges(o *Outbound, res *sip.Response) bool {
 		case i < 0 && len(p.realms) < maxRealms:
 			p.realms = append(p.realms, one)
 			fresh = true
-		case i >= 0 && one.Nonce == p.realms[i].Nonce: // another algorithm for this nonce, or already answered
+		case i >= 0 && one.Nonce == p.realms[i].Nonce: // this nonce is already stored, perhaps with another algorithm
 		case i >= 0 && one.Stale && p.realms[i].stale < maxStale:
 			one.stale = p.realms[i].stale + 1
 			p.realms[i] = one
@@ -81,8 +81,8 @@ func (p *passwordAnswers) authHeaders(o *Outbound, req *sip.Request) (list []sip
 	return list
 }
 
-// challengesIn returns the supported challenges of a response. If a realm sends several, it returns the first, which
-// the realm prefers (RFC 8760).
+// challengesIn returns the supported challenges of a response. If a realm sends several supported challenges, only the
+// first is returned: it is the one that the realm prefers (RFC 8760).
 func challengesIn(res *sip.Response) (list []*challenge) {
 	for _, h := range []struct{ name, reply string }{
 		{"Proxy-Authenticate", "Proxy-Authorization"}, {"WWW-Authenticate", "Authorization"},
@@ -150,7 +150,7 @@ func parseChallenge(text string) *challenge {
 			}
 		}
 	}
-	if _, session := c.plainAlgorithm(); session && len(c.QOP) == 0 { // without qop no cnonce is sent
+	if _, session := c.plainAlgorithm(); session && len(c.QOP) == 0 { // a "-sess" algorithm needs a cnonce, which is sent only with qop
 		return nil
 	}
 	if c.Nonce == "" || c.newHash() == nil || len(c.QOP) > 0 && !c.SupportsQOP("auth") && !c.SupportsQOP("auth-int") {
@@ -159,8 +159,8 @@ func parseChallenge(text string) *challenge {
 	return c
 }
 
-// plainAlgorithm returns the algorithm in upper case without "-sess". session reports whether it had that suffix. An empty algorithm means
-// MD5.
+// plainAlgorithm returns the algorithm in upper case, without the suffix "-sess". session reports whether it had the suffix. An empty
+// name means MD5.
 func (c *challenge) plainAlgorithm() (name string, session bool) {
 	return strings.CutSuffix(strings.ToUpper(c.Algorithm), "-SESS")
 }
@@ -187,7 +187,7 @@ func (c *challenge) buildAnswer(o *Outbound, req *sip.Request) string {
 	}
 	plain := c.Challenge
 	name, session := c.plainAlgorithm()
-	if session { // RFC 7616, section 3.4.2
+	if session { // computes A1 as in RFC 7616, section 3.4.2
 		plain.Algorithm = name
 		sum := func(text string) string {
 			h := c.newHash()

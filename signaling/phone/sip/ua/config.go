@@ -15,8 +15,8 @@ import (
 
 // TLS holds the trusted authorities and our certificate for connections to trunks. The fields name PEM files.
 type TLS struct {
-	CA   string `json:"ca"`   // trusted in addition to the system's authorities
-	Cert string `json:"cert"` // our own, for trunks that request one
+	CA   string `json:"ca"`   // authorities that are trusted in addition to the system's
+	Cert string `json:"cert"` // our certificate, for trunks that request one
 	Key  string `json:"key"`
 }
 
@@ -24,7 +24,7 @@ type TLS struct {
 type Listen struct {
 	Transport string `json:"transport"` // udp, tcp or tls
 	Address   string `json:"address"`   // "203.0.113.7:5060"
-	Cert      string `json:"cert"`      // files, for tls
+	Cert      string `json:"cert"`      // certificate file, required for tls
 	Key       string `json:"key"`
 	ClientCA  string `json:"clientCA"` // file of an authority for client certificates; if empty, peers need none
 }
@@ -32,13 +32,13 @@ type Listen struct {
 // Trunk configures the signalling with a SIP trunk or phone system: which calls are accepted from it, and how it is called.
 type Trunk struct {
 	Name           string    `json:"name"`
-	From           []string  `json:"from"`     // addresses and networks; if empty, any, and a password is required
-	Username       string    `json:"username"` // for digest; if empty, no password is required
+	From           []string  `json:"from"`     // source addresses and networks of calls; if empty, any address with the password
+	Username       string    `json:"username"` // user name for digest authentication; if empty, no password is required
 	Password       string    `json:"password"`
-	Digest         string    `json:"digest"`         // SHA-256 or MD5; if empty, either
-	Calls          int       `json:"calls"`          // concurrent; 0 means 50
-	CallsPerCaller int       `json:"callsPerCaller"` // concurrent; 0 means 3
-	CallsPerSecond float64   `json:"callsPerSecond"` // 0 means 10
+	Digest         string    `json:"digest"`         // digest algorithm: SHA-256 or MD5; if empty, either
+	Calls          int       `json:"calls"`          // limit on concurrent calls; 0 means 50
+	CallsPerCaller int       `json:"callsPerCaller"` // limit on concurrent calls of a caller; 0 means 3
+	CallsPerSecond float64   `json:"callsPerSecond"` // limit on new calls per second; 0 means 10
 	Outbound       *Outbound `json:"outbound"`
 
 	networks []netip.Prefix
@@ -51,9 +51,9 @@ type Outbound struct {
 	Callers  []string `json:"callers"` // patterns of other allowed caller IDs
 	Username string   `json:"username"`
 	Password string   `json:"password"`
-	To       []string `json:"to"`       // patterns of allowed numbers
+	To       []string `json:"to"`       // patterns of numbers that may be called
 	Register bool     `json:"register"` // whether to register at the trunk
-	Expires  int      `json:"expires"`  // seconds of a registration; 0 means 300
+	Expires  int      `json:"expires"`  // length of a registration in seconds; 0 means 300
 }
 
 // Default limits.
@@ -158,7 +158,8 @@ func (o *Outbound) localURI(host string) sip.Uri {
 	return sip.Uri{Scheme: "sip", User: o.From, Host: host, UriParams: sip.NewParams()}
 }
 
-// NumberOf returns the number of a transfer target that the trunk can call itself. A SIP URI must lead to the trunk's server.
+// NumberOf returns the number of a transfer target, for a call by this trunk. It fails for a SIP URI of another server
+// than the trunk's.
 func (t *Trunk) NumberOf(target string) (string, error) {
 	uri, err := ParseURI(target)
 	if err != nil {

@@ -7,10 +7,11 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// StrangerTime bounds how long a TCP or TLS connection from an unknown address may exist without a call.
+// StrangerTime limits how long a TCP or TLS connection from an unknown address may exist without a call.
 const StrangerTime = 10 * time.Second
 
-// connLimiter is a TCP listener for sipgo that limits connections. sipgo itself stops at the first failure of Accept.
+// connLimiter is a TCP listener for sipgo that limits connections. It also hides errors of Accept: sipgo would stop
+// accepting at the first error.
 type connLimiter struct{ *phone.Acceptor }
 
 func limitConns(l net.Listener, g *gate, r *refusals) connLimiter {

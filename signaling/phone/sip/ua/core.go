@@ -12,6 +12,6 @@ type core struct {
 	refusals *refusals
 	names    nameCache // cached addresses of hosts in route sets
 	timeout  time.Duration
-	closing  chan struct{} // closed when no new call may begin
+	closing  chan struct{} // closed when the user agent closes and no new call may begin
 	running  sync.WaitGroup
 }

@@ -18,7 +18,7 @@ import (
 // DialOptions configure the dialling of a call.
 type DialOptions struct {
 	Timeout time.Duration     // limit on ringing
-	Headers map[string]string // of the INVITE
+	Headers map[string]string // additional headers of the INVITE
 	// OnRinging is called when the phone rings: at most once for each INVITE. A redirection or a challenge leads to
 	// another INVITE.
 	OnRinging func()
@@ -39,7 +39,7 @@ func (c *Call) Acknowledge() error { return c.dialog.sendAck(c.answer.CSeq().Seq
 // ApplyAnswer applies the media and the session timer in the answer to the INVITE.
 func (c *Call) ApplyAnswer() error {
 	answer := sessionIn(c.answer)
-	if answer == nil { // the description was in a provisional response (RFC 6337, section 3.1.1)
+	if answer == nil { // the session description was in a provisional response (RFC 6337, section 3.1.1)
 		answer = c.earlySDP.answerFor(c.answer)
 	}
 	if err := c.Media.ApplyAnswer(answer); err != nil {
@@ -48,19 +48,19 @@ func (c *Call) ApplyAnswer() error {
 	c.mu.Lock()
 	c.timer = agreedRefresh(c.answer)
 	c.mu.Unlock()
-	<-c.changing // from now on the agreement can change
+	<-c.changing // unlocks changing: the media can be renegotiated from now on
 	return nil
 }
 
-// sendInvites sends the INVITE and waits for its final response. It repeats the INVITE after a challenge, a
-// redirection, or the silence of a server.
+// sendInvites sends the INVITE and waits for its final response. It sends the INVITE again after a challenge or a
+// redirection, or to the next server if a server does not answer.
 func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.Timeout)
 	defer cancel()
 	var auth passwordAnswers
 	moved := false
 	var more []sip.Header
-	for { // each server, and the target of a redirection, may challenge
+	for { // each server, and the target of a redirection, may challenge the INVITE
 		req := c.dialog.newRequest(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		setBody(req, typeSDP, c.Media.LocalDescription())
 		headers := auth.authHeaders(c.dialog.login, req)
@@ -89,7 +89,7 @@ func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 		case !moved && c.followRedirect(ctx, res):
 			moved, auth = true, passwordAnswers{}
 			continue
-		case res.StatusCode == 422 && more == nil: // RFC 4028, section 7.3
+		case res.StatusCode == 422 && more == nil: // the session interval is too small (RFC 4028, section 7.3)
 			if least, err := strconv.Atoi(headerText(res, "Min-SE")); err == nil && least > 0 {
 				more = []sip.Header{sip.NewHeader("Session-Expires", strconv.Itoa(least)), sip.NewHeader("Min-SE", strconv.Itoa(least))}
 				continue
@@ -101,8 +101,8 @@ func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 	}
 }
 
-// followRedirect makes the dialog follow a redirection (3xx) by the same trunk, if the new number is allowed. The best
-// Contact has the number (RFC 3261, section 8.1.3.4). For 305, the Contact is the proxy.
+// followRedirect applies a redirection (3xx): the call goes by the same trunk to the number in the best allowed Contact
+// (RFC 3261, section 8.1.3.4). For 305, the Contact is the proxy to use. It returns false if no Contact can be used.
 func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	if res.StatusCode/100 != 3 {
 		return false
@@ -132,8 +132,8 @@ func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	return false
 }
 
-// serverTimeout is the time without a response after which the next server is tried. An INVITE is sent at 0, 0.5, 1.5
-// and 3.5 s (RFC 3261, timer A).
+// serverTimeout is the time without a response after which the next server is tried. By UDP, an INVITE is sent at 0,
+// 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
 const serverTimeout = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")
@@ -145,7 +145,7 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	defer tx.Terminate()
-	var serverTimer, cancelDeadline <-chan time.Time // serverTimer is nil without another server, cancelDeadline until the call is given up
+	var serverTimer, cancelDeadline <-chan time.Time // nil means never: serverTimer if no server is left to try, cancelDeadline before giveUp
 	if len(c.dialog.servers) > 1 {
 		serverTimer = time.After(serverTimeout)
 	}
@@ -154,8 +154,8 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 	ending, ctxDone := c.ending, ctx.Done()
 	giveUp := func() {
 		ending, ctxDone, serverTimer = nil, nil, nil
-		// A cancelled call has this time to end, or less at a stop (RFC 3261, section 9.1). sipgo would wait without a
-		// limit.
+		// A cancelled call must end within this time, or within ByeTimeout when the user agent closes (RFC 3261,
+		// section 9.1). sipgo would wait without a limit.
 		cancelDeadline, stopping = time.After(c.core.timeout), c.core.closing
 		c.sendCancel(req)
 	}
@@ -165,9 +165,10 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 			serverTimer, hasResponse = nil, true
 			switch {
 			case res.IsSuccess():
-				// first, because a repeated answer would otherwise be taken for that of another phone
+				// handleAnswer comes first: it stores the tag, without which a repeated answer would count as that of
+				// another phone.
 				c.dialog.handleAnswer(res)
-				if ctxDone == nil { // the call was answered while we gave it up
+				if ctxDone == nil { // the answer crossed our CANCEL
 					_ = c.dialog.sendAck(res.CSeq().SeqNo)
 					c.dialog.sendBye("")
 					return nil, ErrCancelled
@@ -201,7 +202,7 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 	}
 }
 
-// sendCancel sends the CANCEL of an INVITE, in the background.
+// sendCancel sends the CANCEL for an INVITE, in the background.
 func (c *Call) sendCancel(invite *sip.Request) {
 	req := sip.NewRequest(sip.CANCEL, invite.Recipient)
 	for _, name := range []string{"Via", "Route", "From", "To", "Call-ID", "Max-Forwards"} {

@@ -18,26 +18,26 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// dialog is the signalling of a call with one peer (RFC 3261, section 12).
+// dialog is the SIP dialog of a call or registration with one peer (RFC 3261, section 12).
 type dialog struct {
 	client      *sipgo.Client
 	callID      string
-	transport   string // "UDP"
+	transport   string // SIP transport in upper case, such as "UDP"
 	contact     sip.Uri
 	from        sip.Addr   // local socket for UDP requests; any if zero
-	firstServer netip.Addr // of an outgoing call
+	firstServer netip.Addr // address of the first server of the trunk; only for an outgoing call
 	localTag    string
 	invite      *sip.Request     // the peer's INVITE; nil if we sent the INVITE
-	servers     []netip.AddrPort // where to send requests until the call is answered, current server first; if empty, to target
+	servers     []netip.AddrPort // destinations of requests before the answer, current server first; if empty, target is used
 	login       *Outbound        // credentials to answer challenges with; may be nil
 
 	proof []sip.Header // digest headers of our answered INVITE, repeated in its ACK (RFC 3261, section 13.2.2.4)
 	log   *slog.Logger // may be nil
 
 	mu             sync.Mutex
-	useSource      bool           // requests are sent to source, because they do not reach their destination
+	useSource      bool           // requests are sent to source, because they did not reach their destination
 	source         string         // source of the peer's newest request: "192.0.2.1:5060"
-	owners         []netip.Addr   // may send requests: sources of the INVITE, of its answer, and of requests that have authenticated
+	owners         []netip.Addr   // addresses that may send requests: sources of the INVITE, its answer and authenticated requests
 	local          sip.FromHeader // our From in requests
 	remote         sip.ToHeader
 	remoteTag      string
@@ -49,7 +49,7 @@ type dialog struct {
 
 func newTag() string { return strings.ToLower(rand.Text()) }
 
-// dialogFromRequest returns the dialog that a request creates.
+// dialogFromRequest returns the dialog that an incoming INVITE creates.
 func dialogFromRequest(req *sip.Request, contact sip.Uri) *dialog {
 	d := &dialog{
 		callID: req.CallID().Value(), transport: req.Transport(), source: req.Source(), contact: contact,
@@ -77,10 +77,10 @@ func (t *transport) newOutboundDialog(to, from sip.Uri, servers []netip.AddrPort
 		from:     t.localUDPAddr(transport),
 		localTag: newTag(), target: to, login: login, firstServer: servers[0].Addr(),
 	}
-	if transport != "TLS" { // with TLS we keep the name, for which the certificate is valid
+	if transport != "TLS" { // with TLS, requests go to the name, because the certificate is valid for the name
 		out.servers = servers
 	}
-	out.contact.User = cmp.Or(from.User, out.contact.User) // the user that a trunk calls, if we register there
+	out.contact.User = cmp.Or(from.User, out.contact.User) // the user that a trunk calls if we are registered there
 	out.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
 	out.local.Params.Add("tag", out.localTag)
 	out.remote = sip.ToHeader{Address: to, Params: sip.NewParams()}
@@ -96,7 +96,7 @@ func (d *dialog) peerAddr() netip.Addr {
 	return d.firstServer
 }
 
-// forkDialog returns the dialog of another answer to the INVITE of our dialog.
+// forkDialog returns the dialog with a second phone that has answered our INVITE with res (a forked call).
 func (d *dialog) forkDialog(res *sip.Response) *dialog {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,14 +109,14 @@ func (d *dialog) forkDialog(res *sip.Response) *dialog {
 	return forked
 }
 
-// handleAnswer updates the dialog from a final response.
+// handleAnswer updates the dialog from a successful response to our INVITE.
 func (d *dialog) handleAnswer(res *sip.Response) {
 	d.mu.Lock()
 	d.remoteTag = res.To().Params.GetOr("tag", "")
 	d.remote.Params.Remove("tag")
 	d.remote.Params.Add("tag", d.remoteTag)
 	d.routes = nil
-	for _, h := range res.GetHeaders("Record-Route") { // in reverse order: RFC 3261, section 12.1.2
+	for _, h := range res.GetHeaders("Record-Route") { // collected in reverse order (RFC 3261, section 12.1.2)
 		if route, ok := h.(*sip.RecordRouteHeader); ok {
 			d.routes = append([]sip.Uri{route.Address}, d.routes...)
 		}
@@ -138,10 +138,12 @@ func (d *dialog) setTarget(contact *sip.ContactHeader) {
 	}
 }
 
-// maxOwners bounds the addresses of one dialog. A phone that changes its network during a call adds one each time.
+// maxOwners limits the addresses in dialog.owners. A phone that changes its network during a call adds an address each
+// time.
 const maxOwners = 16
 
-// addOwner adds an address to the owners of a dialog: it may send further requests, and its challenges are answered.
+// addOwner adds an address to dialog.owners. The address may then send requests of the dialog, and we answer its
+// challenges.
 func (d *dialog) addOwner(hostport string) {
 	from, err := netip.ParseAddrPort(hostport)
 	if err != nil {
@@ -163,14 +165,14 @@ func (d *dialog) followSource(req *sip.Request) {
 	}
 }
 
-// isNextRequest reports whether the CSeq of the peer's request is new, and stores it. Only requests that change the
-// dialog are checked.
+// isNextRequest reports whether the CSeq of the peer's request is higher than before, and stores it. It is always true
+// for requests that do not change the dialog.
 func (d *dialog) isNextRequest(req *sip.Request) bool {
 	switch req.Method {
 	case sip.INVITE, sip.UPDATE, sip.BYE, sip.PRACK:
 	default:
-		// Others may be out of order. sipgo reads each packet in its own goroutine. Some proxies count their own CSeq
-		// for OPTIONS.
+		// Other requests may be out of order: sipgo reads each packet in its own goroutine, and some proxies count
+		// their own CSeq for OPTIONS.
 		return true
 	}
 	d.mu.Lock()
@@ -189,7 +191,7 @@ func (d *dialog) isDialog(callID, remoteTag string) bool {
 	return d.callID == callID && d.remoteTag == remoteTag
 }
 
-// newRequest makes our next request in the dialog.
+// newRequest returns our next request in the dialog.
 func (d *dialog) newRequest(method sip.RequestMethod, headers ...sip.Header) *sip.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -219,7 +221,7 @@ func (d *dialog) newRequest(method sip.RequestMethod, headers ...sip.Header) *si
 	return req
 }
 
-// requestRoute returns the Request-URI and the route set. Needs mu.
+// requestRoute returns the Request-URI and the route set. The caller must hold mu.
 func (d *dialog) requestRoute() (target sip.Uri, routes []sip.Uri) {
 	target = *d.target.Clone()
 	if len(d.routes) == 0 || d.routes[0].UriParams.Has("lr") {
@@ -233,8 +235,8 @@ func (d *dialog) requestRoute() (target sip.Uri, routes []sip.Uri) {
 	return target, routes
 }
 
-// requestDestination returns the address for our requests. A peer behind a NAT is reached at the source of its
-// requests, or by its open connection. Needs mu.
+// requestDestination returns the address to which our requests are sent. For a peer behind a NAT, it is the source of
+// the peer's requests, or the other end of its open connection. The caller must hold mu.
 func (d *dialog) requestDestination() string {
 	if len(d.servers) > 0 && d.remoteTag == "" {
 		return d.servers[0].String()
@@ -262,7 +264,7 @@ func (d *dialog) requestDestination() string {
 	return fmt.Sprintf("%s:%d", to.Host, to.Port)
 }
 
-// hasOpenConn reports whether the connection of the peer's requests is open.
+// hasOpenConn reports whether the connection from which the peer's requests came is still open.
 func (d *dialog) hasOpenConn() bool {
 	switch {
 	case d.source == "" || !sip.IsReliable(d.transport):
@@ -277,7 +279,7 @@ func (d *dialog) hasOpenConn() bool {
 	return err == nil
 }
 
-// nextServer switches a dialog that has no answer yet to the next server. It returns false if none is left.
+// nextServer switches a dialog before its answer to the next server. It returns false if no server is left.
 func (d *dialog) nextServer() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -288,8 +290,9 @@ func (d *dialog) nextServer() bool {
 	return true
 }
 
-// behindNAT reports whether a host address cannot be reached from here. source is where the peer's requests come from.
-// A private address cannot be reached if source is public. 0.0.0.0 and names in .invalid never can.
+// behindNAT reports whether a peer's host address cannot be reached from here. source is the address from which the
+// peer's requests come. A private address cannot be reached if source is public. 0.0.0.0 and names in .invalid can
+// never be reached.
 func behindNAT(host, source string) bool {
 	contact, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	from, err2 := netip.ParseAddrPort(source)
@@ -336,7 +339,8 @@ func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, err
 	return res, nil
 }
 
-// prepareRetry gives a request that is sent again the next CSeq.
+// prepareRetry prepares a request for sending it again: it removes the Via, sets the next CSeq, and sets the
+// destination.
 func (d *dialog) prepareRetry(req *sip.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -346,12 +350,12 @@ func (d *dialog) prepareRetry(req *sip.Request) {
 	req.SetDestination(d.requestDestination())
 }
 
-// unreachableTimeout is the time without a response after which a request goes to the source of the peer's requests. By
-// UDP it was sent three times by then (RFC 3261, section 17.1.2.1).
+// unreachableTimeout is the time without a response after which a request is sent again to the source of the peer's
+// requests. By then it was sent three times by UDP (RFC 3261, section 17.1.2.1).
 const unreachableTimeout = 2 * time.Second
 
-// sendWithFallback sends a request to its destination. If that fails, this request and later ones go to the source of
-// the peer's requests. Phone systems in containers give unreachable addresses (RFC 3581).
+// sendWithFallback sends a request to its destination. If that fails, this request and all further requests go to the
+// source of the peer's requests. Phone systems in containers announce unreachable addresses (RFC 3581).
 func (d *dialog) sendWithFallback(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	d.mu.Lock()
 	source, useSource := d.source, d.useSource
@@ -373,7 +377,7 @@ func (d *dialog) sendWithFallback(ctx context.Context, req *sip.Request) (*sip.R
 	return transact(ctx, d.client, retry)
 }
 
-// switchToSource switches the dialog: requests go to the source of the peer's requests.
+// switchToSource makes all further requests go to the source of the peer's requests.
 func (d *dialog) switchToSource(req *sip.Request, why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -384,8 +388,8 @@ func (d *dialog) switchToSource(req *sip.Request, why error) {
 	d.useSource = true
 }
 
-// isFromPeer reports whether a response comes from a known address of the peer. A stranger could guess the password
-// from our answer to a challenge. A registrar has only its configured address.
+// isFromPeer reports whether a response comes from an address in owners, so that its challenge may be answered. A
+// stranger could guess the password from our answer. It is always true for a registration, which has no owners.
 func (d *dialog) isFromPeer(res *sip.Response) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -398,7 +402,7 @@ func transact(ctx context.Context, client *sipgo.Client, req *sip.Request) (*sip
 	return transactWithProgress(ctx, client, req, func() {})
 }
 
-// transactWithProgress is [transact] with a callback for provisional responses.
+// transactWithProgress is [transact] that calls tried for each provisional response.
 func transactWithProgress(ctx context.Context, client *sipgo.Client, req *sip.Request, tried func()) (*sip.Response, error) {
 	tx, err := client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
@@ -432,7 +436,7 @@ func addVia(c *sipgo.Client, req *sip.Request) error {
 	return err
 }
 
-// sendAck acknowledges a final response to our INVITE within the dialog.
+// sendAck acknowledges a successful response to our INVITE.
 func (d *dialog) sendAck(sequence uint32) error {
 	req := d.newRequest(sip.ACK, d.inviteProof()...)
 	req.CSeq().SeqNo = sequence
@@ -447,15 +451,15 @@ func (d *dialog) sendAck(sequence uint32) error {
 	return err
 }
 
-// inviteProof returns the digest headers of our answered INVITE, which its ACK must repeat.
+// inviteProof returns the digest headers of our answered INVITE. The ACK must repeat them.
 func (d *dialog) inviteProof() []sip.Header {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.proof
 }
 
-// ackAgain acknowledges a response that the peer repeats because our first ACK was lost. The ACK is also sent to the
-// source of the response.
+// ackAgain acknowledges a final response again: the peer has repeated it because our first ACK was lost. The ACK is
+// also sent to the source of the response.
 func (d *dialog) ackAgain(sequence uint32) error {
 	err := d.sendAck(sequence)
 	d.mu.Lock()
@@ -473,10 +477,11 @@ func (d *dialog) ackAgain(sequence uint32) error {
 	return cmp.Or(d.client.WriteRequest(req, addVia), err)
 }
 
-// ByeTimeout bounds the requests that end a call or a registration, for which no user waits.
+// ByeTimeout limits the requests that end a call or a registration. No user waits for these.
 const ByeTimeout = 5 * time.Second
 
-// sendBye ends the dialog. reason is for the peer's log (RFC 3326), and may be "". It blocks for at most ByeTimeout.
+// sendBye ends the dialog with a BYE. reason is the Reason header, for the peer's log (RFC 3326), or "". It blocks for
+// at most ByeTimeout.
 func (d *dialog) sendBye(reason string) {
 	req := d.newRequest(sip.BYE)
 	if reason != "" {

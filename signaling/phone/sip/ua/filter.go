@@ -8,14 +8,14 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// packetFilter drops packets before sipgo stores anything about them.
+// packetFilter drops packets of strangers before sipgo processes them and stores anything about them.
 type packetFilter struct {
 	core      *core
 	calls     *callTable
 	registrar *registrar
 }
 
-// filterPacket drops packets that no authorized caller can have sent, before anything is stored about them.
+// filterPacket returns the data that sipgo may process, or nil. It drops packets that no authorized peer can have sent.
 func (f *packetFilter) filterPacket(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	at, err := netip.ParseAddrPort(p.RemoteAddr.String())
 	if err != nil {
@@ -39,7 +39,7 @@ func (f *packetFilter) filterPacket(p sip.TransportReadProps, data []byte) ([]by
 	case !f.core.gate.passwords && !f.core.gate.elsewhere:
 		f.core.refusals.record("packet dropped", ruleStranger, from.String())
 		return nil, nil
-	case p.Transport != "UDP": // sipgo forgets the address when its connection ends
+	case p.Transport != "UDP": // a stranger's connection is limited, and sipgo keeps its address only while it is open
 		return data, nil
 	case f.isAllowedPacket(from, p.LocalAddr, data):
 		return data, nil
@@ -47,7 +47,7 @@ func (f *packetFilter) filterPacket(p sip.TransportReadProps, data []byte) ([]by
 	return nil, nil
 }
 
-// isForeignCancel reports whether a packet is a CANCEL for a call of another sender. The check is needed because sipgo compares only the
+// isForeignCancel reports whether a packet is a CANCEL for the call of another sender. sipgo does not check this: it compares only the
 // branch.
 func (f *packetFilter) isForeignCancel(from netip.AddrPort, data []byte) bool {
 	m, err := sip.ParseMessage(data)
@@ -59,8 +59,8 @@ func (f *packetFilter) isForeignCancel(from netip.AddrPort, data []byte) bool {
 	return f.calls.hasForeignInvite(req)
 }
 
-// isAllowedPacket reports whether sipgo gets a UDP packet from an unknown address. The packet must belong to a call or
-// registration, or authenticate.
+// isAllowedPacket reports whether sipgo may process a UDP packet from an unknown address. The packet must belong to a
+// call or registration, or authenticate with a password.
 func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
@@ -91,8 +91,8 @@ func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []
 		return true
 	}
 	f.core.refusals.record("call refused", r.rule, from.String())
-	// Challenge the call here, without state (RFC 3261, section 8.2.7). sipgo would remember the address as long as it
-	// runs.
+	// The challenge is sent here, without state (RFC 3261, section 8.2.7). sipgo would keep the address in memory as
+	// long as it runs.
 	if res := f.core.gate.refusalResponse(r, req, from.Addr()); res != nil {
 		f.writeShortResponse(by, from, res, data)
 	}
@@ -106,18 +106,18 @@ func (f *packetFilter) isExpectedResponse(res *sip.Response) bool {
 	return registers || f.calls.find(tag) != nil
 }
 
-// maxReplyRatio bounds a response to a stranger, as a multiple of the request. The source may be spoofed, and its owner
-// gets the response.
+// maxReplyRatio limits the size of a response to a stranger, as a multiple of the request's size. The source address
+// may be spoofed, and its owner would receive the response.
 const maxReplyRatio = 3
 
-// writeShortResponse sends a response to a stranger by the socket of the request. It shortens a long challenge to one
-// algorithm. Beyond [maxReplyRatio] nothing is sent.
+// writeShortResponse sends a response to a stranger from the socket that received the request. If the response is
+// longer than maxReplyRatio allows, it removes challenges but one. If that is not enough, it sends nothing.
 func (f *packetFilter) writeShortResponse(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
 	most := maxReplyRatio * len(packet)
 	if len(res.String()) > most {
 		offers := res.GetHeaders("WWW-Authenticate")
 		for len(offers) > 1 && len(res.String()) > most {
-			res.RemoveHeader("WWW-Authenticate") // removes the first of them
+			res.RemoveHeader("WWW-Authenticate") // removes the first challenge
 			offers = offers[1:]
 		}
 	}
@@ -126,8 +126,8 @@ func (f *packetFilter) writeShortResponse(by net.Addr, to netip.AddrPort, res *s
 	}
 }
 
-// withoutForeignCancel cuts data from a connection at a CANCEL for another sender's call: sipgo checks only the branch.
-// Partial messages of a trunk pass.
+// withoutForeignCancel returns data from a connection up to the first CANCEL for the call of another sender. sipgo
+// checks only the branch. Incomplete messages from a trunk are not checked.
 func (f *packetFilter) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
 	begin := bytes.Index(data, []byte(sip.CANCEL+" "))
 	if begin < 0 || begin > 0 && data[begin-1] != '\n' {

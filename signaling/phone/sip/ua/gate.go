@@ -24,11 +24,11 @@ import (
 
 const (
 	realm = "voxgate"
-	// nonceLifetime bounds the time in which a nonce may be answered. Each nonce is accepted once.
+	// nonceLifetime limits the time in which a nonce may be used in an answer. Each nonce is accepted once.
 	nonceLifetime = 30 * time.Second
-	// provenAddressLifetime is the minimum time for which an authenticated address stays known after its last packet.
+	// provenAddressLifetime is the time for which an authenticated address stays known after its last packet, at least.
 	provenAddressLifetime = 10 * time.Minute
-	// earlyCancelWindow bounds how much later than its CANCEL an INVITE may arrive: packets can be reordered.
+	// earlyCancelWindow limits how long after its CANCEL an INVITE may arrive. UDP packets can be reordered.
 	earlyCancelWindow = 4 * time.Second
 )
 
@@ -40,17 +40,17 @@ type gate struct {
 	passwords bool // at least one trunk accepts calls from any address, with a password
 	elsewhere bool // at least one trunk makes outgoing calls, so responses may come from an address outside its list
 	now       func() time.Time
-	secret    []byte // key of the nonces' MAC
+	secret    []byte // key of the MAC in a nonce
 	guesses   *access.FailedAttempts
 
 	mu           sync.Mutex
 	calls        int
 	usedNonces   access.TTLCache[string, struct{}]            // nonces that were already used
 	provenAddrs  access.TTLCache[netip.AddrPort, struct{}]    // sources of calls that authenticated with a password
-	earlyCancels access.TTLCache[[sha256.Size]byte, struct{}] // INVITEs whose CANCEL arrived first
+	earlyCancels access.TTLCache[[sha256.Size]byte, struct{}] // keys (inviteKey) of INVITEs whose CANCEL arrived first
 }
 
-// trunkState is a trunk with its usage counts. The gate's lock guards the counts.
+// trunkState is a trunk with the counts of its current calls. The gate's mu guards the counts.
 type trunkState struct {
 	*Trunk
 	callRate *rate.Limiter
@@ -79,7 +79,8 @@ func (g *gate) findTrunk(name string) *trunkState {
 	return g.trunks[i]
 }
 
-// isKnown reports whether packets of an address are read without a check, because it belongs to a trunk or has authenticated recently.
+// isKnown reports whether packets from an address pass the packet filter, because the address belongs to a trunk or has
+// authenticated recently.
 func (g *gate) isKnown(from netip.AddrPort) bool {
 	if g.isTrunkAddress(from.Addr()) {
 		return true
@@ -90,8 +91,8 @@ func (g *gate) isKnown(from netip.AddrPort) bool {
 	return ok
 }
 
-// authenticatePacket checks the first packet of an unknown address against the given trunks. A success makes the
-// address known (see isKnown).
+// authenticatePacket checks whether a packet from an unknown address authenticates for one of the trunks. If it does,
+// the address becomes known (see isKnown).
 func (g *gate) authenticatePacket(req *sip.Request, from netip.AddrPort, trunks []*trunkState) ruling {
 	r := g.matchTrunk(req, from.Addr(), trunks)
 	if r.trunk != nil {
@@ -107,7 +108,7 @@ func (g *gate) isTrunkAddress(from netip.Addr) bool {
 	return slices.ContainsFunc(g.trunks, func(t *trunkState) bool { return t.hasAddress(from) })
 }
 
-// noteCancel remembers the CANCEL of an INVITE that has not arrived yet. It stores nothing for unknown addresses.
+// noteCancel stores the CANCEL of an INVITE that may still arrive. It stores nothing for unknown addresses.
 func (g *gate) noteCancel(req *sip.Request) {
 	if from, err := netip.ParseAddrPort(req.Source()); err != nil || !g.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 		return
@@ -117,7 +118,7 @@ func (g *gate) noteCancel(req *sip.Request) {
 	g.earlyCancels.Put(g.now(), inviteKey(req), struct{}{})
 }
 
-// wasCancelled reports whether the CANCEL of an INVITE arrived before it.
+// wasCancelled reports whether the CANCEL of an INVITE arrived before the INVITE.
 func (g *gate) wasCancelled(invite *sip.Request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,30 +129,30 @@ func (g *gate) wasCancelled(invite *sip.Request) bool {
 // ruling is the decision on a request outside a dialog.
 type ruling struct {
 	trunk      *trunkState // the matching trunk; nil if the request is refused
-	code       int         // status of the refusal; 0 for no response
-	rule       string      // the rule that refuses it
-	algorithms []string    // digest algorithms of the challenge
+	code       int         // SIP status of the refusal; 0 if no response is sent
+	rule       string      // name of the rule that refuses the request
+	algorithms []string    // digest algorithms to offer in a challenge (401)
 }
 
-// The rules that are not real refusals and not counted: the phone sends the request again. A phone's first request
-// often has an old nonce.
+// Rules that only ask the phone to send the request again with a new nonce. They are not counted as refusals: a phone's
+// first request often has no nonce or an old one.
 const (
 	rulePassword = "no password yet"
 	ruleReplay   = "a nonce that was used before"
 	ruleStale    = "an unknown or expired nonce"
 )
 
-// The rules of refusals that are used in several places. They are values of the metric voxgate_refusals_total, so their
-// texts stay.
+// Rules that are used in several places. They are values of the metric voxgate_refusals_total, so their texts must not
+// change.
 const (
 	ruleStranger = "no trunk has this address"
 	ruleCancel   = "a CANCEL of another's call"
 	ruleCrowd    = "too many strangers"
-	// ruleOwner is for a request within a call from an address that does not belong to the call.
+	// ruleOwner refuses a request within a call from an address that does not belong to the call.
 	ruleOwner = "a request of another's call"
 )
 
-// admitRequest decides which of the trunks a request outside a dialog belongs to, or why it is refused. Each nonce is
+// admitRequest finds the trunk to which a request outside a dialog belongs, or the rule that refuses it. Each nonce is
 // accepted once.
 func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	r := g.matchTrunk(req, from, trunks)
@@ -186,7 +187,7 @@ func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkStat
 		if challengeAlgorithms == nil {
 			challengeAlgorithms = t.algorithms()
 		}
-		if !fresh { // answers to challenges that are not ours are ignored, so they do not help to guess the password
+		if !fresh { // an answer with an invalid nonce is not checked, so it does not help to guess the password
 			continue
 		}
 		if g.guesses.IsBlocked(g.now(), from) {
@@ -231,8 +232,8 @@ func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	return err == nil && subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) == 1
 }
 
-// sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6). Without this check,
-// a captured answer could call another number. sameURI compares number and host.
+// sameURI reports whether the URI in a digest answer has the number and the host of the request (RFC 7616, section
+// 3.4.6). Without this check, an attacker could use a captured answer to call another number.
 func sameURI(text string, req *sip.Request) bool {
 	var uri sip.Uri
 	if sip.ParseUri(strings.Trim(strings.TrimSpace(text), "<>"), &uri) != nil || numberIn(uri) != numberIn(req.Recipient) {
@@ -245,7 +246,8 @@ func sameURI(text string, req *sip.Request) bool {
 	return sameAddress(uri, req.Recipient) || sameAddress(uri, req.To().Address)
 }
 
-// sameAddress compares hosts and ports (RFC 3261, section 19.1.4). A missing port matches any port.
+// sameAddress reports whether two URIs have the same host and port (RFC 3261, section 19.1.4). A missing port matches
+// any port.
 func sameAddress(a, b sip.Uri) bool {
 	plain := func(uri sip.Uri) string {
 		host := strings.ToLower(strings.TrimSuffix(strings.Trim(uri.Host, "[]"), "."))
@@ -257,8 +259,8 @@ func sameAddress(a, b sip.Uri) bool {
 	return plain(a) == plain(b) && (a.Port == b.Port || a.Port == 0 || b.Port == 0)
 }
 
-// newNonce makes a nonce for one address: the time, random bytes, and a MAC of these and the address. Nothing is
-// stored, so thousands of requests use no memory.
+// newNonce returns a nonce for one address: the time, random bytes, and a MAC of these and the address. The nonce is
+// not stored, so that thousands of requests use no memory.
 func (g *gate) newNonce(from netip.Addr) string {
 	data := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
 	data = append(data, rand.Text()[:8]...)
@@ -302,7 +304,7 @@ func (g *gate) challengeHeaders(algorithms []string, from netip.Addr) (list []si
 	return list
 }
 
-// refusalResponse returns the response to a refused request, or nil if it gets none.
+// refusalResponse returns the response to a refused request, or nil if none is sent.
 func (g *gate) refusalResponse(r ruling, req *sip.Request, from netip.Addr) *sip.Response {
 	switch r.code {
 	case 401:
@@ -349,7 +351,8 @@ func (g *gate) releaseCall(t *trunkState, caller string) {
 	}
 }
 
-// contacts returns the numbers in our Contacts at the trunks where we are registered.
+// contacts returns our own numbers at the trunks where we register. These trunks call our Contact, which contains the
+// number.
 func (g *gate) contacts() (list []phone.Number) {
 	for _, t := range g.trunks {
 		if t.Outbound != nil && t.Outbound.Register {

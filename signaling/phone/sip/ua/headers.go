@@ -48,7 +48,7 @@ func requiresOption(req *sip.Request, option string) bool {
 	return slices.Contains(optionTags(req, "Require"), option)
 }
 
-// missingOptions returns the extensions that a request requires and the gateway does not serve.
+// missingOptions returns the extensions that a request requires and that are not in served.
 func missingOptions(req *sip.Request, served string) (missing []string) {
 	return slices.DeleteFunc(optionTags(req, "Require"), func(option string) bool {
 		return slices.Contains(strings.Split(served, ", "), option)
@@ -75,7 +75,7 @@ func splitList(text string) (list []string) {
 	return append(list, strings.TrimSpace(text[begin:]))
 }
 
-// unescapeName removes the backslashes of a quoted string, and makes it valid UTF-8.
+// unescapeName removes the backslash escapes of a quoted string. The result is valid UTF-8.
 func unescapeName(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -87,7 +87,8 @@ func unescapeName(text string) string {
 	return validText(b.String())
 }
 
-// validText returns text as UTF-8, which SIP requires. Invalid text is decoded as ISO 8859-1: carriers copy names from ISDN.
+// validText returns text as valid UTF-8, as SIP requires. Invalid text is decoded as ISO 8859-1, because carriers copy
+// names from ISDN.
 func validText(text string) string {
 	if utf8.ValidString(text) {
 		return text
@@ -124,7 +125,7 @@ func tagOf(res *sip.Response) string {
 	return res.To().Params.GetOr("tag", "")
 }
 
-// maxRetryAfter caps the wait that the other side asks for in Retry-After.
+// maxRetryAfter limits the wait that a peer can demand with Retry-After.
 const maxRetryAfter = time.Hour
 
 // retryAfter parses Retry-After, such as "120;duration=3600 (in a meeting)". It returns 0 if the header is missing.
@@ -138,7 +139,8 @@ func retryAfter(res *sip.Response) time.Duration {
 	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 }
 
-// reasonIn appends the text of a message's Reason header (RFC 3326) to a reason. It names the phone network's cause.
+// reasonIn returns a reason with the text of a message's Reason header (RFC 3326) appended, which has the phone
+// network's cause.
 func reasonIn(reason string, m interface {
 	GetHeaders(name string) []sip.Header
 },
@@ -190,13 +192,13 @@ func sourceOf(req *sip.Request) (netip.Addr, bool) {
 
 func branchOf(req *sip.Request) string { return req.Via().Params.GetOr("branch", "") }
 
-// inviteKey returns a key that an INVITE shares with its CANCEL (RFC 3261, section 9.1). With the source address in it,
-// a known Call-ID is not enough to end a call.
+// inviteKey returns a key that is the same for an INVITE and its CANCEL (RFC 3261, section 9.1). It includes the source
+// address: an attacker who knows the Call-ID cannot end a call.
 func inviteKey(req *sip.Request) [sha256.Size]byte {
 	from, _ := sourceOf(req)
 	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo,
 		" ", branchOf(req), " ", from))
 }
 
-// numberIn returns the number, or the name, in a URI.
+// numberIn returns the number or the name in the user part of a URI.
 func numberIn(uri sip.Uri) phone.Number { return phone.ParseNumber(uri.String()) }

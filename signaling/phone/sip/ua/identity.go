@@ -15,7 +15,7 @@ import (
 type address struct {
 	name   string // the display name
 	uri    string
-	params string // of the header, without the first semicolon
+	params string // parameters of the header, without the first semicolon
 }
 
 // parseAddresses parses all values of a header.
@@ -72,14 +72,14 @@ func headerAddresses(req *sip.Request, header string) (list []address) {
 func (a address) number() phone.Number { return phone.ParseCaller(a.uri) }
 
 // verstat returns the result of the networks' verification of the number (RFC 8224; 3GPP TS 24.229, section 7.2A.20).
-// Number, URI or header may have it.
+// It is a parameter of the number, the URI or the header.
 func (a address) verstat() string {
 	user, rest, _ := strings.Cut(a.uri, "@")
 	return cmp.Or(phone.ParameterValue(user, "verstat"), phone.ParameterValue(rest, "verstat"), phone.ParameterValue(a.params, "verstat"))
 }
 
-// assertedBy returns the identity that a network asserts, by P-Asserted-Identity (RFC 3325) or, in older systems,
-// Remote-Party-ID. The first phone number wins over names.
+// assertedBy returns the caller's identity that a network asserts in P-Asserted-Identity (RFC 3325) or, in older
+// systems, Remote-Party-ID. If several are asserted, the first phone number wins over names.
 func assertedBy(req *sip.Request) (found address, ok bool) {
 	list := headerAddresses(req, "P-Asserted-Identity")
 	if len(list) == 0 {
@@ -119,8 +119,8 @@ func isPrivate(req *sip.Request, asserted bool) bool {
 	})
 }
 
-// partyOf returns the caller and the called number; see [calledNumber] for contacts. With asserted, the network's
-// identity wins over From.
+// partyOf returns the caller and the called number; see [calledNumber] for contacts. If asserted is set, the identity
+// that the network asserts wins over From.
 func partyOf(req *sip.Request, asserted bool, contacts []phone.Number) phone.Party {
 	from := req.From()
 	caller := address{name: unescapeName(from.DisplayName), uri: from.Address.String(), params: from.Params.ToString(';')}
@@ -142,8 +142,8 @@ func partyOf(req *sip.Request, asserted bool, contacts []phone.Number) phone.Par
 	return p
 }
 
-// originHeaders are the headers that describe the origin of a call (RFC 5806, 7044, 7433 and 3261). The agent gets them
-// in addition to the X- headers.
+// originHeaders lists the headers that describe the origin of a call (RFC 5806, 7044, 7433 and 3261). They become
+// attributes of the call, like the X- headers.
 var originHeaders = []string{"diversion", "history-info", "user-to-user", "call-id"}
 
 var uriInBrackets = regexp.MustCompile(`(?i)<(sips?|tel):([^@>]*)(@[^>]*)?>`)
@@ -154,15 +154,15 @@ func withPlainNumbers(value string) string {
 		m := uriInBrackets.FindStringSubmatch(text)
 		scheme, user, rest := strings.ToLower(m[1]), m[2], m[3]
 		number := string(phone.ParseNumber(scheme + ":" + user + rest))
-		if scheme != "tel" && rest == "" || number == "" || strings.Trim(number, "+0123456789*#") != "" { // a host, or a name
+		if scheme != "tel" && rest == "" || number == "" || strings.Trim(number, "+0123456789*#") != "" { // the URI has only a host, or a name
 			return text
 		}
 		return "<" + scheme + ":" + number + rest + ">"
 	})
 }
 
-// calledNumber returns the called number. A trunk where we are registered calls our Contact. The number is then in
-// P-Called-Party-ID (RFC 7315, section 4.2), or in To.
+// calledNumber returns the called number. A trunk where we are registered sends the call to our Contact, one of
+// contacts. The called number is then in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
 func calledNumber(req *sip.Request, contacts []phone.Number) phone.Number {
 	number := numberIn(req.Recipient)
 	if !slices.ContainsFunc(contacts, func(n phone.Number) bool { return n.Key() == number.Key() }) {

@@ -14,23 +14,25 @@ const (
 	// lookupInterval is the time for which the addresses of our host name are cached. It is short, because a dynamic address
 	// may change.
 	lookupInterval = time.Minute
-	// lookupTimeout bounds a look-up, because a call is waiting for it.
+	// lookupTimeout limits a look-up, because a call is waiting for it.
 	lookupTimeout = 2 * time.Second
 )
 
-// localAddr is our address for peers: the configured external one, or that of the interface towards the peer.
+// localAddr determines our address for a peer: the configured external address, or that of the interface towards the
+// peer.
 type localAddr struct {
 	external string        // an address or a name; empty if not configured
 	fixed    netip.Addr    // external as an address; invalid if it is a name or empty
-	resolver *net.Resolver // for the name
+	resolver *net.Resolver // resolves external if it is a host name
 	log      *slog.Logger
 
 	mu         sync.Mutex
-	addresses  []netip.Addr // addresses of the name
+	addresses  []netip.Addr // addresses of the host name in external
 	lookedUpAt time.Time
 }
 
-// newLocalAddr returns our address. It fails if a host name cannot be resolved, because calls would have no audio.
+// newLocalAddr returns a localAddr for external. It fails if external is a host name that cannot be resolved, because
+// calls would have no audio.
 func newLocalAddr(external string, resolver *net.Resolver, log *slog.Logger) (*localAddr, error) {
 	o := &localAddr{external: external, resolver: resolver, log: log}
 	var err error
@@ -40,7 +42,7 @@ func newLocalAddr(external string, resolver *net.Resolver, log *slog.Logger) (*l
 	return o, o.lookUp()
 }
 
-// lookUp resolves the name.
+// lookUp resolves the host name in external, and stores its addresses.
 func (l *localAddr) lookUp() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
@@ -82,12 +84,13 @@ func (l *localAddr) address(peer netip.Addr) netip.Addr {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// resolvedAddr returns an address of the name. If a look-up fails, the previous addresses remain valid.
+// resolvedAddr returns an address of the host name in external. If a look-up fails, the previous addresses remain
+// valid.
 func (l *localAddr) resolvedAddr(peer netip.Addr) netip.Addr {
 	l.mu.Lock()
 	old := time.Since(l.lookedUpAt) > lookupInterval
 	if old {
-		l.lookedUpAt = time.Now() // before the look-up, so that other calls need not wait
+		l.lookedUpAt = time.Now() // set before the look-up, so that other calls do not wait for it
 	}
 	l.mu.Unlock()
 	if old {

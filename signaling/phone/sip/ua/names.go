@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// maxNames bounds the cached names, and nameLife their time in the cache.
+// maxNames limits the cached names, and nameLife the time after which a name is resolved again.
 const (
 	maxNames = 1000
 	nameLife = time.Minute
 )
 
-// nameCache caches the addresses of hosts in route sets. The hosts are resolved in the background, because packets must not wait.
+// nameCache caches the addresses of hosts in route sets. The hosts are resolved in the background, because packets must
+// not wait.
 type nameCache struct {
 	resolver *net.Resolver
 	running  sync.WaitGroup
@@ -31,8 +32,8 @@ type resolvedName struct {
 	isPending  bool
 }
 
-// hasAddress reports whether one of the hosts has the address. Unknown names are resolved in the background, for the
-// next packet.
+// hasAddress reports whether one of the hosts has the address, according to the cache. Other names are resolved in the
+// background, for the next packet.
 func (n *nameCache) hasAddress(hosts []string, from netip.Addr) (ok bool) {
 	for _, host := range hosts {
 		if slices.Contains(n.addressesOf(host), from) {

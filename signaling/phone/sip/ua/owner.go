@@ -11,7 +11,7 @@ import (
 )
 
 // isAllowedSource reports whether a request within a dialog may come from an address. The Call-ID and the tags prove
-// nothing: anyone who has seen a packet knows them. names must be resolved to decide.
+// nothing: anyone who has seen a packet knows them. If ok is false, the address may still be that of a host in names.
 func (c *Call) isAllowedSource(from netip.Addr, transport string) (ok bool, names []string) {
 	d := c.dialog
 	d.mu.Lock()
@@ -19,7 +19,7 @@ func (c *Call) isAllowedSource(from netip.Addr, transport string) (ok bool, name
 	if d.transport == "TLS" && transport != "TLS" { // source addresses of UDP can be spoofed
 		return false, nil
 	}
-	// the INVITE and its answer, later authenticated addresses, and the trunk
+	// The sources of the INVITE and its answer, addresses that authenticated later, and the addresses of the trunk.
 	if slices.Contains(d.owners, from) || c.trunk.hasAddress(from) || slices.ContainsFunc(d.servers,
 		func(s netip.AddrPort) bool { return s.Addr().Unmap() == from }) {
 		return true, nil
@@ -30,7 +30,7 @@ func (c *Call) isAllowedSource(from netip.Addr, transport string) (ok bool, name
 			hosts = append(hosts, server.Host)
 		}
 	}
-	// the route set, or without one the Contact
+	// The hosts of the route set or, without a route set, the host of the Contact.
 	for _, route := range d.routes {
 		hosts = append(hosts, route.Host)
 		if maddr, ok := route.UriParams.Get("maddr"); ok {
@@ -52,8 +52,8 @@ func (c *Call) isAllowedSource(from netip.Addr, transport string) (ok bool, name
 	return false, names
 }
 
-// checkOwner reports whether a request within a call comes from its other side. Otherwise the sender may authenticate.
-// res is the response, or nil for none.
+// checkOwner reports whether a request within a call comes from the other side of the call. If its address is not
+// known, the sender may authenticate. res is the response to a sender who has not, or nil for none.
 func (c *Call) checkOwner(req *sip.Request) (ok bool, res *sip.Response) {
 	from, known := sourceOf(req)
 	if !known {
@@ -77,8 +77,8 @@ func (c *Call) checkOwner(req *sip.Request) (ok bool, res *sip.Response) {
 	return true, nil
 }
 
-// checkPacketOwner is like [Call.checkOwner], for a UDP packet from an unknown address. It stores nothing. An accepted
-// packet goes to sipgo, and checkOwner checks it again.
+// checkPacketOwner is [Call.checkOwner] for a UDP packet from an unknown address. It does not change the dialog: sipgo
+// gets an accepted packet, and checkOwner then checks it again.
 func (c *Call) checkPacketOwner(req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
 	if ok, names := c.isAllowedSource(from.Addr(), "UDP"); ok || c.core.names.hasAddress(names, from.Addr()) {
 		return true, nil
@@ -96,7 +96,7 @@ func (c *Call) checkPacketOwner(req *sip.Request, from netip.AddrPort) (ok bool,
 	return false, c.core.gate.refusalResponse(r, req, from.Addr())
 }
 
-// lookUpHosts resolves the host names of a call in advance, before requests come from them.
+// lookUpHosts starts resolving the host names of a call, so that checkOwner knows their addresses when requests come.
 func (c *Call) lookUpHosts() {
 	_, names := c.isAllowedSource(netip.Addr{}, c.dialog.transport)
 	c.core.names.hasAddress(names, netip.Addr{})

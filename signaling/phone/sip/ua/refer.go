@@ -14,18 +14,18 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// ReferTimeout bounds how long the other side may take to reach the target of a REFER.
+// ReferTimeout limits how long the other side may take to reach the target of a REFER.
 const ReferTimeout = 45 * time.Second
 
 var (
-	// ErrNoRefer is the error if the other side refuses a REFER. We may still be able to call the target ourselves.
+	// ErrNoRefer reports that the other side refuses a REFER. We may still be able to call the target ourselves.
 	ErrNoRefer = errors.New("the other side refuses")
-	// ErrNotReached is the error of a REFER that was accepted, but whose target did not answer.
+	// ErrNotReached reports that a REFER was accepted, but its target did not answer.
 	ErrNotReached = errors.New("nobody was reached")
 )
 
-// TransferURI returns the URI of a target. A number gets the domain of the other side's From. For an anonymous caller,
-// the trunk's server, Contact or source provide the host.
+// TransferURI returns the URI of a transfer target. A number gets the domain of the other side's From. If that is
+// hidden (an anonymous caller), it gets the host of the trunk's server, of the Contact, or of the source.
 func (c *Call) TransferURI(target string) (sip.Uri, error) {
 	if uri, err := ParseURI(target); err == nil {
 		return uri, nil
@@ -40,7 +40,7 @@ func (c *Call) TransferURI(target string) (sip.Uri, error) {
 	if host == "" || phone.IsInvalidHost(host) {
 		var server sip.Uri
 		if c.trunk.Outbound != nil {
-			server, _ = ParseURI(c.trunk.Outbound.Server) // validated with the configuration
+			server, _ = ParseURI(c.trunk.Outbound.Server) // the error is ignored: the configuration was validated
 		}
 		host = hostPort(contact)
 		switch {
@@ -75,7 +75,7 @@ func (c *Call) Refer(ctx context.Context, to sip.Uri) error {
 		return fmt.Errorf("the other side does not answer: %w", err)
 	}
 	if !res.IsSuccess() {
-		if res.StatusCode >= 600 { // a final refusal (RFC 3261, section 21.6)
+		if res.StatusCode >= 600 { // 6xx is a final refusal, so we do not call the target either (RFC 3261, section 21.6)
 			return fmt.Errorf("declined: %d %s", res.StatusCode, res.Reason)
 		}
 		return fmt.Errorf("%w: %d %s", ErrNoRefer, res.StatusCode, res.Reason)
@@ -94,7 +94,7 @@ func (c *Call) awaitTransfer(ctx context.Context, statuses <-chan int) error {
 			case status >= 200:
 				return nil
 			}
-		case <-c.ending: // the other side hangs up at once when it has completed the transfer
+		case <-c.ending: // the other side hangs up as soon as it has completed the transfer
 			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("%w in time", ErrNotReached)
@@ -102,7 +102,7 @@ func (c *Call) awaitTransfer(ctx context.Context, statuses <-chan int) error {
 	}
 }
 
-// onNotify handles the progress of a transfer: a status line (RFC 3515, section 2.4.5).
+// onNotify handles a NOTIFY about the progress of a transfer. Its body has a SIP status line (RFC 3515, section 2.4.5).
 func (c *Call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 	c.mu.Lock()
 	statuses := c.referStatus

@@ -12,15 +12,15 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// refreshPause is the time between two attempts to refresh the session timer. Even with the shortest timer, there is time for two
-// attempts.
+// refreshPause is the time between two attempts to refresh the session timer. It leaves time for two attempts even with the
+// shortest session interval.
 const refreshPause = 10 * time.Second
 
-// KeepAlive refreshes the session timer in the background when that is due. It fails if the call was not refreshed in
-// time. Call it once a second, one call at a time.
+// KeepAlive starts a refresh of the session timer in the background when one is due. It returns [ErrRefresh] if the
+// call was not refreshed in time. Call it once a second, from one goroutine.
 func (c *Call) KeepAlive(now time.Time) error {
 	c.mu.Lock()
-	if c.refreshed.IsZero() { // the timer starts now
+	if c.refreshed.IsZero() { // the time until the next refresh starts now
 		c.refreshed = now
 	}
 	timer, waited := c.timer, now.Sub(c.refreshed)
@@ -38,7 +38,8 @@ func (c *Call) KeepAlive(now time.Time) error {
 	return nil
 }
 
-// sendRefresh refreshes the session timer (RFC 4028, section 7.4). It tries again as the other side demands.
+// sendRefresh refreshes the session timer (RFC 4028, section 7.4). If the response asks for a longer interval or a
+// later attempt, it tries again.
 func (c *Call) sendRefresh(timer sessionTimer) {
 	ctx, cancel := context.WithTimeout(context.Background(), refreshPause)
 	defer cancel()
@@ -61,16 +62,17 @@ func (c *Call) sendRefresh(timer sessionTimer) {
 		case res.StatusCode == 408, res.StatusCode == 481:
 			c.End(ErrRefresh)
 			return
-		// RFC 4028, section 7.4
+		// The peer wants a longer interval (RFC 4028, section 7.4).
 		case res.StatusCode == 422 && interval > timer.every && interval <= maxSessionInterval:
 			timer.every = interval
 			c.mu.Lock()
 			c.timer.every = interval
 			c.mu.Unlock()
-		// RFC 3261, section 14.1; RFC 3311, section 5.2
+		// The peer is also negotiating. We try again after a random time (RFC 3261, section 14.1; RFC 3311, section
+		// 5.2).
 		case res.StatusCode == 491:
 			wait = 2100*time.Millisecond + rand.N(1900*time.Millisecond)
-			if c.dialog.invite != nil { // the other side chose the Call-ID
+			if c.dialog.invite != nil { // the other side chose the Call-ID, so our wait is shorter
 				wait = rand.N(2000 * time.Millisecond)
 			}
 		case retryAfter(res) > 0 && retryAfter(res) < refreshPause:
@@ -106,7 +108,7 @@ func (c *Call) refreshOnce(ctx context.Context, timer sessionTimer) (res *sip.Re
 	return res, err
 }
 
-// sendReinvite offers the current agreement again.
+// sendReinvite sends a re-INVITE that offers again what is agreed.
 func (c *Call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Response, error) {
 	select {
 	case c.changing <- struct{}{}:
@@ -125,7 +127,7 @@ func (c *Call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Res
 		return nil, err
 	}
 	answer := sessionIn(res)
-	if answer == nil { // the agreement is unchanged
+	if answer == nil { // without an answer, the media stay as they are
 		return res, nil
 	}
 	return res, c.Media.ApplyAnswer(answer)
@@ -147,15 +149,15 @@ func (c *Call) withTimer(res *sip.Response) *sip.Response {
 	return res
 }
 
-// noteRefresh records that the session was refreshed now.
+// noteRefresh records the current time as that of the last refresh.
 func (c *Call) noteRefresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refreshed = time.Now()
 }
 
-// RefreshNow refreshes the session timer at once, and closes done at the end. It is for tests of package sip: the
-// shortest timer takes 45 s.
+// RefreshNow refreshes the session timer now, and closes done when it has finished. It is for tests of package sip,
+// which would otherwise have to wait 45 s.
 func (c *Call) RefreshNow() (done <-chan struct{}) {
 	over := make(chan struct{})
 	c.refreshing.Go(func() {

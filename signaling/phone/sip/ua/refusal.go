@@ -34,7 +34,7 @@ func (h hungUp) Is(target error) bool { return target == ErrHungUp }
 type Refusal struct {
 	Code   int
 	Reason string
-	Rule   string // for the log; the part before a colon is from a fixed list, and is counted
+	Rule   string // reason for the log; the part before a colon is from a fixed list, and is counted
 
 	headers []sip.Header
 }

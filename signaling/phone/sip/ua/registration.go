@@ -14,15 +14,15 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// registrar keeps us registered at the trunks that require it.
+// registrar keeps the gateway registered at the trunks that require it.
 type registrar struct {
 	core    *core
 	stop    context.CancelFunc // nil until registration begins
 	running sync.WaitGroup
-	tags    sync.Map // tags of the registration dialogs, whose responses are accepted
+	tags    sync.Map // our tags in the registration dialogs; the packet filter accepts responses with them
 }
 
-// registerAll starts the registrations of an endpoint.
+// registerAll starts a registration at each trunk that requires one, in the background.
 func (r *registrar) registerAll() {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
@@ -41,24 +41,25 @@ func (r *registrar) unregisterAll() {
 	r.running.Wait()
 }
 
-// keepAlive is the maximum interval between requests to a registrar. It keeps NAT bindings open (RFC 5626, section 4.4:
-// 24 to 29 s for UDP). Below 250 s, the interval is a tenth of the registration.
+// keepAlive is the maximum interval between requests to a registrar, which keep NAT bindings open (RFC 5626, section
+// 4.4: 24 to 29 s for UDP). For registrations of less than 250 s, the interval is a tenth of the registration.
 const keepAlive = 25 * time.Second
 
 // registration is the registration at one trunk.
 type registration struct {
 	registrar *registrar
 	trunk     *trunkState
-	dialog    *dialog // shared by all its requests (RFC 3261, section 10.2.4); nil before the first
-	failed    int     // failed servers
-	least     int     // the registrar's minimum, in seconds; 0 if unknown
+	dialog    *dialog // dialog of all REGISTER requests (RFC 3261, section 10.2.4); nil before the first
+	failed    int     // number of failures so far; selects the next server
+	least     int     // minimum interval that the registrar demands, in seconds; 0 if unknown
 	moved     sip.Uri // target of a redirection; may be zero
 }
 
 const (
-	// registerPause is the wait after a failure, unless the registrar states one (RFC 5626, section 4.5).
+	// registerPause is the wait after a failed registration, unless the registrar states a time (RFC 5626, section
+	// 4.5).
 	registerPause = 30 * time.Second
-	// maxExpires caps the interval that a registrar demands, in seconds.
+	// maxExpires limits the interval that a registrar can demand, in seconds.
 	maxExpires = 24 * 60 * 60
 )
 
@@ -93,7 +94,7 @@ func (r *registrar) register(ctx context.Context, t *trunkState) {
 	}
 }
 
-// keepRegistered keeps the NAT binding open until the registration must be renewed.
+// keepRegistered keeps the NAT binding open with requests. It blocks until the registration must be renewed.
 func (r *registration) keepRegistered(ctx context.Context, granted time.Duration) {
 	renew := time.After(granted * 8 / 10)
 	alive := time.NewTicker(min(keepAlive, granted/10))
@@ -130,8 +131,8 @@ func (r *registration) resetDialog() {
 	r.dialog = nil
 }
 
-// send registers for a number of seconds; 0 removes the registration. It tries again if the registrar wants a longer
-// interval (RFC 3261, section 10.2.8) or redirects (section 8.1.3.4).
+// send registers for a number of seconds; 0 removes the registration. It tries once more if the registrar demands a
+// longer interval (RFC 3261, section 10.2.8) or redirects to another server (section 8.1.3.4).
 func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
 	for first := true; ; first = false {
 		if seconds > 0 {
@@ -139,7 +140,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		}
 		res, err := r.request(ctx, seconds)
 		if err != nil {
-			r.resetDialog() // the name may resolve to another address now
+			r.resetDialog() // the next attempt resolves the server's name again
 			r.failed++
 			r.moved = sip.Uri{}
 			return 0, err
@@ -192,15 +193,15 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }
 
-// grantedExpiry returns the time granted to our Contact. If none is granted, or less than 10 s, it returns the
-// requested time. A registrar may list other phones, too.
+// grantedExpiry returns the time for which the registrar has registered our Contact. If it states no time, or less than
+// 10 s, grantedExpiry returns asked. The response may also list other phones.
 func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 	text := ""
 	contacts := res.GetHeaders("Contact")
 	for _, h := range contacts {
 		c, ok := h.(*sip.ContactHeader)
 		same := ok && c.Address.User == own.User && c.Address.Host == own.Host && c.Address.Port == own.Port
-		if same || ok && len(contacts) == 1 { // a proxy may have changed our Contact
+		if same || ok && len(contacts) == 1 { // a single Contact must be ours, even if a proxy has changed it
 			text = c.Params.GetOr("expires", "")
 		}
 	}

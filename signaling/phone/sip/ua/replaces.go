@@ -2,14 +2,14 @@ package ua
 
 import "strings"
 
-// replaces identifies the call that a new one is to replace (RFC 3891, section 6.1). The local tag is ours, the remote
-// tag the peer's.
+// replaces is the content of a Replaces header (RFC 3891, section 6.1): it identifies the call that a new call is to
+// replace. The local tag is ours, the remote tag the peer's.
 type replaces struct {
 	callID, local, remote string
-	earlyOnly             bool // only if not answered yet
+	earlyOnly             bool // replace the call only if it is not answered yet
 }
 
-// readReplaces parses the header. ok is false if it is malformed.
+// readReplaces parses a Replaces header. ok is false if the header is malformed.
 func readReplaces(header string) (r replaces, ok bool) {
 	id, params, _ := strings.Cut(header, ";")
 	r.callID = strings.TrimSpace(id)

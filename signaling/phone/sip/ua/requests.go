@@ -10,8 +10,8 @@ import (
 	"voxgate/internal/crash"
 )
 
-// onRepeatedAnswer handles a further final response to our answered INVITE. Our ACK was lost, or a second phone of a
-// forked call has answered. The second phone gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
+// onRepeatedAnswer handles a further final response to our answered INVITE. Either our ACK was lost, or a second phone
+// of a forked call has answered. A second phone gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
 func (u *UserAgent) onRepeatedAnswer(res *sip.Response) {
 	if !res.IsSuccess() || res.CSeq() == nil || res.CSeq().MethodName != sip.INVITE || res.From() == nil || res.To() == nil {
 		return
@@ -54,7 +54,7 @@ func (u *UserAgent) guardHandler(f func(*sip.Request, sip.ServerTransaction)) fu
 			if c := u.calls.findDialog(req); c != nil {
 				c.End(err)
 			}
-			if req.Method != sip.ACK { // sends nothing if a response was sent already
+			if req.Method != sip.ACK { // no effect if a response was sent already
 				u.respond(req, tx, 500, "Server Internal Error")
 			}
 		})
@@ -71,8 +71,8 @@ func (u *UserAgent) guardHandler(f func(*sip.Request, sip.ServerTransaction)) fu
 	}
 }
 
-// respondIfKnown responds to a request outside of calls, if a trunk or a recently authenticated address sent it.
-// Scanners get no response.
+// respondIfKnown responds to a request outside of calls if it comes from a trunk or a recently authenticated address.
+// Others, such as scanners, get no response.
 func (u *UserAgent) respondIfKnown(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	from, err := netip.ParseAddrPort(req.Source())
 	if err == nil && u.gate.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
@@ -98,10 +98,10 @@ func (u *UserAgent) withDialogCall(f func(*Call, *sip.Request, sip.ServerTransac
 		switch {
 		case refusal != nil:
 			_ = tx.Respond(refusal)
-		case !owned: // anyone else gets the response for a call that does not exist
+		case !owned: // a sender who does not own the call gets the same response as for a call that does not exist
 			u.respondIfKnown(req, tx, 481, "Call/Transaction Does Not Exist")
 		case !c.dialog.isNextRequest(req):
-			_ = tx.Respond(c.dialog.buildResponse(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
+			_ = tx.Respond(c.dialog.buildResponse(req, 500, "Server Internal Error")) // for a CSeq that is too low (RFC 3261, section 12.2.2)
 		default:
 			u.verifyConn(req)
 			f(c, req, tx)
@@ -121,7 +121,7 @@ func (u *UserAgent) onUnsupported(req *sip.Request, tx sip.ServerTransaction) {
 	u.respondInOrOutOfCall(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
 }
 
-// respondInOrOutOfCall responds to a request that is handled alike inside and outside of a call. If the request names a call, the
+// respondInOrOutOfCall responds to a request that may be sent within a call or outside of calls. If the request names a call, the
 // call must exist.
 func (u *UserAgent) respondInOrOutOfCall(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	if !req.To().Params.Has("tag") {
@@ -163,7 +163,8 @@ func (u *UserAgent) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	u.onCall(c)
 }
 
-// checkInvite reads what an INVITE demands. It returns a refusal if a demand is not supported.
+// checkInvite checks the required extensions, the session timer and the body of an INVITE, and stores the timer. It
+// returns a refusal if one of them is not supported.
 func (c *Call) checkInvite(req *sip.Request) *Refusal {
 	if missing := missingOptions(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
@@ -178,15 +179,15 @@ func (c *Call) checkInvite(req *sip.Request) *Refusal {
 	return checkBody(req)
 }
 
-// onCancel handles a CANCEL that sipgo cannot match. It may have overtaken its INVITE: sipgo reads packets
-// concurrently.
+// onCancel handles a CANCEL that sipgo cannot match to an INVITE. The CANCEL may have overtaken the INVITE, because
+// sipgo reads packets concurrently.
 func (u *UserAgent) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 	u.gate.noteCancel(req)
 	for _, c := range u.calls.all() {
 		if c.dialog.invite == nil || inviteKey(c.dialog.invite) != inviteKey(req) {
 			continue
 		}
-		if !c.isAnswered.Load() { // afterwards it is too late (RFC 3261, section 9.2)
+		if !c.isAnswered.Load() { // after the answer, a CANCEL has no effect (RFC 3261, section 9.2)
 			c.End(ErrCancelled)
 		}
 	}
@@ -205,7 +206,7 @@ func (u *UserAgent) onAck(req *sip.Request, _ sip.ServerTransaction) {
 
 func (u *UserAgent) onBye(req *sip.Request, tx sip.ServerTransaction) {
 	u.withDialogCall(func(c *Call, req *sip.Request, tx sip.ServerTransaction) {
-		// The reason is set first, so that later requests find no call. The call itself ends after the response.
+		// The reason is set first, so that later requests do not find the call. Ending is closed after the response.
 		if c.setReason(hungUp{reasonIn(ErrHungUp.Error(), req)}) {
 			defer close(c.ending)
 		}

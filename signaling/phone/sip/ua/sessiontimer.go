@@ -12,13 +12,14 @@ import (
 const (
 	// minSessionInterval is the shortest session interval that we accept (RFC 4028, section 4).
 	minSessionInterval = 90 * time.Second
-	// defaultSessionInterval is the interval that we request from a peer with session timers (RFC 4028, section 4).
+	// defaultSessionInterval is the interval that we choose for a peer that supports session timers but states no
+	// interval (RFC 4028, section 4).
 	defaultSessionInterval = 30 * time.Minute
-	// maxSessionInterval caps the interval that a peer demands.
+	// maxSessionInterval limits the interval that a peer can demand with status 422.
 	maxSessionInterval = 24 * time.Hour
 )
 
-// sessionTimer is the agreed session timer of a call (RFC 4028). The zero value means none.
+// sessionTimer is the agreed session timer of a call (RFC 4028). The zero value means that there is none.
 type sessionTimer struct {
 	every       time.Duration
 	isRefresher bool // we refresh, not the peer
@@ -26,10 +27,11 @@ type sessionTimer struct {
 	invites bool // we refresh by INVITE, because the peer does not support UPDATE
 }
 
-// expiresAfter returns the time without a refresh after which a call is over (section 10).
+// expiresAfter returns the time without a refresh after which a call is ended (RFC 4028, section 10).
 func (s sessionTimer) expiresAfter() time.Duration { return s.every - min(32*time.Second, s.every/3) }
 
-// header returns the Session-Expires header of a response, or of our request. It names the refresher by its role in that transaction.
+// header returns the Session-Expires header for our request (request is true) or our response. In it, the refresher is
+// named by its role in the transaction: uac or uas.
 func (s sessionTimer) header(request bool) sip.Header {
 	by := "uas"
 	if s.isRefresher == request {
@@ -48,7 +50,7 @@ func readRefresh(req *sip.Request) (r sessionTimer, ok bool) {
 	case !found:
 		return sessionTimer{}, true
 	}
-	// If the peer cannot refresh, we do: section 9, table 2.
+	// If the peer cannot refresh, we do (RFC 4028, section 9, table 2).
 	return sessionTimer{every: every, isRefresher: !able || by == "uas"}, every >= minSessionInterval
 }
 

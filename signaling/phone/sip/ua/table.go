@@ -9,7 +9,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// callTable holds the calls, by our tag.
+// callTable holds the calls, with our tag as the key.
 type callTable struct {
 	mu        sync.Mutex
 	byTag     map[string]*Call
@@ -70,7 +70,8 @@ func (t *callTable) hasForeignInvite(cancel *sip.Request) bool {
 	return false
 }
 
-// begin begins to serve a request. It returns false if requests are not answered any more. Else the caller must call serving.Done.
+// begin counts a request as in progress. The caller must call serving.Done at its end. begin returns false if requests
+// are not answered any more.
 func (t *callTable) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +82,7 @@ func (t *callTable) begin() bool {
 	return true
 }
 
-// close closes the channel closing, so that no new call may begin. It returns the calls that have begun.
+// close closes the given channel, so that no new call may begin. It returns the calls that have begun.
 func (t *callTable) close(closing chan struct{}) []*Call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,7 +93,7 @@ func (t *callTable) close(closing chan struct{}) []*Call {
 	return slices.Collect(maps.Values(t.byTag))
 }
 
-// stop stops the answering of requests, and waits for those in progress.
+// stop makes begin return false, and blocks until the requests in progress are done.
 func (t *callTable) stop() {
 	t.mu.Lock()
 	t.isStopped = true

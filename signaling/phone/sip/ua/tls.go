@@ -37,7 +37,7 @@ func (t *TLS) Config(trunks []*Trunk, log *slog.Logger) (*tls.Config, error) {
 	return config, nil
 }
 
-// serverAddresses returns the trunk servers that are configured by IP address.
+// serverAddresses returns the hosts of the trunk servers that are configured by IP address.
 func serverAddresses(trunks []*Trunk) (list []string) {
 	for _, t := range trunks {
 		if o := t.Outbound; o != nil {
@@ -52,7 +52,8 @@ func serverAddresses(trunks []*Trunk) (list []string) {
 	return list
 }
 
-// verifyServer checks a trunk's certificate as crypto/tls does. For an IP address, it must match a configured address.
+// verifyServer checks a trunk's certificate as crypto/tls does. If the server was dialled by IP address, the
+// certificate must be valid for one of addresses.
 func verifyServer(s tls.ConnectionState, roots *x509.CertPool, addresses []string) error {
 	if len(s.PeerCertificates) == 0 {
 		return errors.New("the server has no certificate")
@@ -91,9 +92,9 @@ func (l *Listen) Config(log *slog.Logger) (*tls.Config, error) {
 	}
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	config.ClientCAs = authorities.Current()
-	config.SessionTicketsDisabled = true // a ticket would readmit a peer whose authority was removed
+	config.SessionTicketsDisabled = true // with a session ticket, a peer could reconnect after its authority was removed
 	var mu sync.Mutex
-	now := config // with the newest authorities
+	now := config // the configuration with the newest authorities
 	outer := config.Clone()
 	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		newest := authorities.Current()

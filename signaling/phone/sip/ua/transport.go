@@ -18,15 +18,16 @@ import (
 type listener struct {
 	transport string
 	at        netip.AddrPort
-	packets   net.PacketConn // for UDP
+	packets   net.PacketConn // the socket, for UDP; else nil
 	serve     func() error
 	close     func() error
 }
 
-// maxMessage bounds a message, in bytes: sipgo's limit (sip.ParseMaxMessageLength).
+// maxMessage limits a SIP message, in bytes. It is sipgo's limit (sip.ParseMaxMessageLength).
 const maxMessage = 64<<10 - 1
 
-// quiet discards what sipgo logs, because strangers could fill our log with their input. It also replaces sipgo's process-wide logger.
+// quiet discards the log messages of sipgo, because strangers could fill our log. It also replaces sipgo's process-wide
+// logger.
 var quiet = slog.New(slog.DiscardHandler)
 
 func init() {
@@ -48,8 +49,8 @@ type transport struct {
 	log      *slog.Logger
 }
 
-// newTransport returns a transport without sockets. filter sees each packet before sipgo does, and unhandled each response without a
-// transaction.
+// newTransport returns a transport without sockets. filter is called with each packet before sipgo processes it, and unhandled with
+// each response that belongs to no transaction.
 func newTransport(local *localAddr, secure *tls.Config, log *slog.Logger,
 	filter func(sip.TransportReadProps, []byte) ([]byte, error), unhandled func(*sip.Response),
 ) (t *transport, err error) {
@@ -64,7 +65,7 @@ func newTransport(local *localAddr, secure *tls.Config, log *slog.Logger,
 		sipgo.WithUserAgentTransactionLayerOptions(
 			sip.WithTransactionLayerLogger(quiet),
 			sip.WithTransactionLayerUnhandledResponseHandler(unhandled),
-			sip.WithTransactionLayerTerminateOnConnClose(), // without it, the end of a connection is noticed only after 32 s
+			sip.WithTransactionLayerTerminateOnConnClose(), // without this option, the end of a connection is noticed only after 32 s
 		),
 	)
 	if err == nil {
@@ -109,7 +110,8 @@ func (t *transport) openListener(l Listen, g *gate, r *refusals) error {
 	return nil
 }
 
-// awaitSocket waits until sipgo has registered a UDP socket. If we sent a request earlier, sipgo would open the socket a second time.
+// awaitSocket waits until sipgo has registered a UDP socket. For a request before that, sipgo would open the socket a
+// second time.
 func (t *transport) awaitSocket(l listener) {
 	for l.transport == "UDP" {
 		if conn, err := t.agent.TransportLayer().GetConnection("udp", l.at.String()); err == nil {
@@ -125,12 +127,12 @@ func (t *transport) Connections(protocol string) int {
 	return t.agent.TransportLayer().Pool(protocol).Size()
 }
 
-// closeLate closes sockets that sipgo opens after isStopped, for responses to earlier requests. sipgo's goroutines
-// cannot be waited for.
+// closeLate closes sockets that sipgo opens after callTable.stop, for responses to earlier requests. sipgo has no
+// function that waits for its goroutines.
 func (t *transport) closeLate() {
 	const (
 		look  = 10 * time.Millisecond
-		quiet = 5 // rounds without a new socket after which all requests are done; each takes microseconds
+		quiet = 5 // rounds without a new socket from which on all requests, which take microseconds, are done
 		most  = 200
 	)
 	for looks, empty := 0, 0; empty < quiet; looks++ {
@@ -147,7 +149,7 @@ func (t *transport) closeLate() {
 	}
 }
 
-// verifyConn marks the connection of a call's request as verified.
+// verifyConn marks the connection of an admitted request as verified: see [unverifiedConn].
 func (t *transport) verifyConn(req *sip.Request) {
 	if !sip.IsReliable(req.Transport()) {
 		return
@@ -170,7 +172,7 @@ func (t *transport) verifyConn(req *sip.Request) {
 	}
 }
 
-// writeResponse sends a response by the socket of its request.
+// writeResponse sends a UDP response from the socket that received the request.
 func (t *transport) writeResponse(by net.Addr, to netip.AddrPort, res *sip.Response) {
 	for _, l := range t.listens {
 		if l.packets != nil && l.packets.LocalAddr().String() == by.String() {
@@ -179,7 +181,7 @@ func (t *transport) writeResponse(by net.Addr, to netip.AddrPort, res *sip.Respo
 	}
 }
 
-// contactURI returns our Contact for a peer and a transport.
+// contactURI returns our Contact for requests and responses to a peer.
 func (t *transport) contactURI(transport string, peer netip.Addr) sip.Uri {
 	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: t.local.host(peer), UriParams: sip.NewParams()}
 	for _, l := range t.listens {
@@ -194,8 +196,8 @@ func (t *transport) contactURI(transport string, peer netip.Addr) sip.Uri {
 	return uri
 }
 
-// localUDPAddr returns the address of our listening socket. UDP requests are sent from there, because firewalls admit
-// this port.
+// localUDPAddr returns the address of our UDP listener, from which UDP requests are sent, because firewalls admit its
+// port. It is zero for other transports.
 func (t *transport) localUDPAddr(transport string) sip.Addr {
 	for _, l := range t.listens {
 		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
@@ -205,18 +207,19 @@ func (t *transport) localUDPAddr(transport string) sip.Addr {
 	return sip.Addr{}
 }
 
-// maxServers bounds the addresses that are tried for one name.
+// maxServers limits the addresses that are tried for one name.
 const maxServers = 8
 
-// resolveServers returns the addresses of a server, best first. The configuration gives the transport, so NAPTR records
-// are not used.
+// resolveServers returns the addresses of a server, best first. NAPTR records are not used, because the transport is
+// configured.
 func (t *transport) resolveServers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
 	host, port := strings.Trim(server.Host, "[]"), uint16(cmp.Or(server.Port, sip.DefaultPort(transport)))
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 	}
 	names := []*net.SRV{{Target: host, Port: port}}
-	// SRV records (RFC 3263, section 4.2). With TLS, sipgo would compare the certificate with their name (RFC 5922).
+	// Look up SRV records (RFC 3263, section 4.2), but not with TLS: sipgo would compare the certificate with the name
+	// in the SRV record (RFC 5922).
 	if server.Port == 0 && transport != "TLS" {
 		if _, list, err := t.resolver.LookupSRV(ctx, "sip", strings.ToLower(transport), host); err == nil && len(list) > 0 {
 			names = list // sorted by priority, and randomly by weight

@@ -1,6 +1,6 @@
-// Package ua is a SIP user agent (RFC 3261) for calls from and to configured trunks. It admits requests, registers at trunks, and signals
-// calls: dialogs, session timers, reliable responses, transfers. sipgo implements transports and transactions. A [Media] negotiates the
-// media of a call. The package that answers or dials a call decides what is said in it.
+// Package ua is a SIP user agent (RFC 3261) for calls from and to configured trunks. It admits requests, registers at trunks, and
+// implements the signalling of calls: dialogs, session timers, reliable responses, transfers. sipgo implements transports and
+// transactions. A [Media] negotiates the media of a call.
 package ua
 
 import (
@@ -25,14 +25,14 @@ type UserAgent struct {
 // Options configure a UserAgent.
 type Options struct {
 	External string // address or host name that peers use; if empty, the address that we listen at
-	TLS      TLS    // for outgoing connections
+	TLS      TLS    // certificates for outgoing connections
 	Trunks   []*Trunk
 	Calls    int // limit on concurrent calls of all trunks
 	Resolver *net.Resolver
-	// Timeout bounds how long a response is repeated until it is acknowledged, and how long a cancelled outgoing call may take to end. The
-	// default is 32 s.
+	// Timeout limits how long a response is repeated until it is acknowledged, and how long a cancelled outgoing call may take to end.
+	// The default is 32 s.
 	Timeout time.Duration
-	// OnCall serves a new incoming call of a trunk, which must be refused, or answered and released.
+	// OnCall is called with each new incoming call. It must refuse the call, or answer it and release it at its end.
 	OnCall func(*Call)
 	// OnRefused counts refused calls and packets by rule, such as "sip no agent". It may be nil.
 	OnRefused func(rule string)
@@ -62,7 +62,7 @@ func New(o Options) (*UserAgent, error) {
 	return u, nil
 }
 
-// Listen opens the sockets, answers requests from now on, and registers at the trunks. If it fails, the user agent must be closed.
+// Listen opens the sockets, answers requests from now on, and registers at the trunks. If it fails, call Close.
 func (u *UserAgent) Listen(addresses []Listen) error {
 	for i, l := range addresses {
 		if err := u.openListener(l, u.gate, u.refusals); err != nil {
@@ -71,7 +71,7 @@ func (u *UserAgent) Listen(addresses []Listen) error {
 	}
 	for _, l := range u.listens {
 		u.log.Info("listening", "transport", l.transport, "at", l.at)
-		u.running.Go(func() { _ = l.serve() }) // ends with the listener
+		u.running.Go(func() { _ = l.serve() }) // ends when the listener is closed
 		u.awaitSocket(l)
 	}
 	u.registrar.registerAll()
@@ -86,8 +86,8 @@ func (u *UserAgent) Addresses() (list []netip.AddrPort) {
 	return list
 }
 
-// NewCall returns an outgoing call by a trunk. from defaults to the trunk's number. It blocks while the trunk's server
-// is looked up. If the look-up fails, [Call.Dial] returns the error.
+// NewCall returns an outgoing call by a trunk. If from is "", the trunk's number is used. NewCall blocks while it looks
+// up the trunk's server. If that fails, [Call.Dial] returns the error.
 func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*Call, error) {
 	t := u.gate.findTrunk(trunk)
 	server, err := ParseURI(t.Outbound.Server)
@@ -96,7 +96,7 @@ func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*C
 	}
 	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
 	servers, unknown := u.resolveServers(ctx, server, transport)
-	if unknown != nil { // the call is made nevertheless: its ID is needed to report the failure
+	if unknown != nil { // the call is created nevertheless, because its ID is needed to report the failure
 		servers = []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), 0)}
 	}
 	to := server
@@ -108,8 +108,8 @@ func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*C
 	return c, nil
 }
 
-// FindReplaced returns the old call of the same trunk that c is to replace, or nil. earlyOnly means that only an
-// unanswered call may be replaced.
+// FindReplaced returns the call of the same trunk that c is to replace, or nil. earlyOnly means that the call may be
+// replaced only before it is answered.
 func (u *UserAgent) FindReplaced(c *Call) (old *Call, earlyOnly bool, refused *Refusal) {
 	headers := c.dialog.invite.GetHeaders("Replaces")
 	if len(headers) == 0 {
@@ -126,8 +126,8 @@ func (u *UserAgent) FindReplaced(c *Call) (old *Call, earlyOnly bool, refused *R
 	return old, r.earlyOnly, nil
 }
 
-// Begin adds a call, so that its requests are served. It returns [ErrClosed] if no new call may begin. Even then the call must be
-// released.
+// Begin adds a call, so that its requests are served. It returns [ErrClosed] if no new call may begin. Call Release in both
+// cases.
 func (u *UserAgent) Begin(c *Call) error {
 	if !u.calls.add(c) {
 		return ErrClosed
@@ -138,7 +138,7 @@ func (u *UserAgent) Begin(c *Call) error {
 	return nil
 }
 
-// Release removes a call, and gives back what it has reserved.
+// Release removes a call, and stops counting it against its limits.
 func (u *UserAgent) Release(c *Call) {
 	u.calls.remove(c)
 	c.release()
@@ -149,11 +149,11 @@ func (u *UserAgent) Close(reason error) {
 	for _, c := range u.calls.close(u.closing) {
 		c.End(reason)
 	}
-	for _, c := range u.calls.all() { // their BYEs need the sockets
+	for _, c := range u.calls.all() { // the sockets stay open until the calls have sent their BYEs
 		<-c.released
 	}
 	u.registrar.unregisterAll()
-	u.calls.stop() // because sipgo opens another socket to respond to a request whose socket is closed
+	u.calls.stop() // stops before the sockets close: sipgo would open a new socket for a response
 	_ = u.agent.Close()
 	for _, l := range u.listens {
 		_ = l.close()
