@@ -133,10 +133,19 @@ func (u *Uplink) DiscardAll() {
 	defer u.mu.Unlock()
 	u.replayBuf, u.view = replayBuffer{}, shownPicture{}
 	u.urgent, u.queue, u.head, u.replayCount, u.marks, u.queued = nil, nil, 0, 0, 0, 0
-	if u.activity.manual && u.activity.speaking {
-		u.appendItem(newMark(MarkStart, u.activity.speeches))
-		u.marks++
+	u.restartSpeech()
+}
+
+// restartSpeech queues the start of a speech that the client has marked and not yet ended, if there is one, for a model
+// that has not received its start. The caller must hold mu.
+func (u *Uplink) restartSpeech() {
+	if !u.activity.manual || !u.activity.speaking {
+		return
 	}
+	u.replayBuf.hasUnanswered = true
+	u.appendItem(newMark(MarkStart, u.activity.speeches))
+	u.marks++
+	notify(u.SpeechChanged)
 }
 
 // QueueAudio queues a copy of pcm.
@@ -409,13 +418,10 @@ func (u *Uplink) SetPaused(on bool) {
 		return
 	}
 	u.paused = on
-	switch {
-	case on:
-		// also ends a speech, which the model would join to the speech after the hold
+	if on { // also ends a speech, which the model would join to the speech after the hold
 		u.startHold()
-	case u.activity.manual && u.activity.speaking: // the speech started during the hold
-		u.appendItem(newMark(MarkStart, u.activity.speeches))
-		u.marks++
+	} else {
+		u.restartSpeech()
 	}
 	notify(u.Ready)
 }

@@ -581,6 +581,12 @@ func TestPause(t *testing.T) {
 			p.up.ShowPicture(picture("after"), true)
 			p.says(loud, time.Second)
 			p.sent("picture after, " + said)
+			if manual { // the connection is lost: the speech has no answer yet
+				p.up.QueueReplay(false)
+				if got := p.takeAll(); got != said {
+					t.Errorf("%s is said again, want %s", got, said)
+				}
+			}
 		})
 	}
 }
@@ -623,8 +629,12 @@ func TestClear(t *testing.T) {
 		p.up.QueueMessage(text("one"))
 		p.up.ShowPicture(picture("x"), true)
 		p.up.DiscardAll()
-		p.says(loud, 100*time.Millisecond)
-		p.sent("start, loud 100")
+		p.says(loud, time.Second)
+		p.sent("start, loud 1000")
+		p.up.QueueReplay(false)
+		if got := p.takeAll(); got != "start, loud 1000" {
+			t.Errorf("%s is said again", got)
+		}
 		if p.up.PictureForTurn() != nil {
 			t.Error("the picture is still there")
 		}
