@@ -94,8 +94,11 @@ func (p *parser) declareCanvasTools() any {
 	}
 	var functions []any
 	for _, t := range p.scope.Canvas {
-		if _, declared := p.Functions.Find(t.Name); !declared {
-			functions = append(functions, p.declareOwn(t, OnCanvas))
+		if _, declared := p.Functions.Find(t.Name); declared {
+			continue
+		}
+		if f := p.declareOwn(t, OnCanvas); f != nil {
+			functions = append(functions, f)
 		}
 	}
 	if functions == nil {

@@ -2,6 +2,8 @@ package liveconfig_test
 
 import (
 	"encoding/json"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +47,25 @@ func TestRules(t *testing.T) {
 		}
 		if want := `[{"functionDeclarations":[` + c.sent + `]}]`; field(t, config.Effective(), "tools") != want {
 			t.Errorf("%s %q: sent %s, want %s", c.model, c.behavior, field(t, config.Effective(), "tools"), want)
+		}
+	}
+}
+
+// TestHiddenCanvasTools: a step may hide canvas tools. What is declared to Gemini then has no empty declarations.
+func TestHiddenCanvasTools(t *testing.T) {
+	emptyElement := regexp.MustCompile(`[\[,]\{\}`)
+	scope := liveconfig.Scope{
+		Screen: true, Canvas: []tools.Declaration{{Name: "show", Description: "Shows."}, {Name: "ask", Description: "Asks."}},
+	}
+	for hidden, want := range map[string]string{"": "show ask", "show": "ask", "show ask": ""} {
+		scope.Hides = func(name string) bool { return slices.Contains(strings.Fields(hidden), name) }
+		config, err := liveconfig.Parse(json.RawMessage(`{"voxgate":{"canvas":true}}`), "c", scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		setup, err := json.Marshal(config.Setup("", nil).Object)
+		if names := strings.Join(namesOf(config), " "); err != nil || names != want || emptyElement.Match(setup) {
+			t.Errorf("%s hidden: has %s; sent %s", hidden, names, setup)
 		}
 	}
 }
