@@ -95,7 +95,7 @@ func TestCancelByStrangerIgnored(t *testing.T) {
 	stranger.send(strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: another", 1))
 	conn := dialTCP(t, o, "127.0.0.2")
 	byTCP := &handset{t: t, signals: &messageConn{conn, "TCP", bufio.NewReader(conn)}}
-	byTCP.send("\r\n\r\n" + strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: third", 1))
+	byTCP.send("\r\n\r\n" + text("OPTIONS", "fourth", "Subject: a CANCEL of my own\r\n"+nothing) + strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: third", 1))
 	o.awaitLogTimes("a CANCEL of another's call", 3)
 	_, to, _ := strings.Cut(rings, "To: ")
 	to, _, _ = strings.Cut(to, "\r\n")
@@ -498,6 +498,30 @@ func TestReferToBusyTarget(t *testing.T) {
 	_ = colleague.signals.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	if n, _, err := colleague.signals.ReadFrom(make([]byte, 2000)); err == nil {
 		t.Errorf("they are called: %d bytes", n)
+	}
+}
+
+// A call that the gateway ends while it waits for the target was not transferred. One that the other side ends was.
+func TestEndDuringRefer(t *testing.T) {
+	t.Parallel()
+	limit := errors.New("the time limit is reached")
+	for name, test := range map[string]struct {
+		end  func(o *testGateway, h *handset)
+		want error
+	}{
+		"by the gateway":    {func(o *testGateway, _ *handset) { o.server.EndCalls(limit) }, limit},
+		"by the other side": {func(_ *testGateway, h *handset) { h.sendRequest("BYE", 2, "") }, nil},
+	} {
+		_, o := startCarrier(t, map[string]any{"transferTo": []string{"+49*"}}, nil)
+		h := startCall(t, o)
+		result := o.server.Transfer("+49302")
+		h.respond(h.awaitRequest("REFER"), "202 Accepted", "1")
+		h.sendRequest("NOTIFY", 3, "SIP/2.0 100 Trying", "Event: refer", "Subscription-State: active", "Content-Type: message/sipfrag")
+		h.awaitResponse("200")
+		test.end(o, h)
+		if err := <-result; !errors.Is(err, test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -25,6 +25,13 @@ func (s *Server) Transfer(target string) <-chan error {
 	return result
 }
 
+// EndCalls gives all calls a reason to end.
+func (s *Server) EndCalls(reason error) {
+	for _, c := range s.calls.all() {
+		c.End(reason)
+	}
+}
+
 // EndUnanswered ends the call to a number as if it had rung for too long.
 func (s *Server) EndUnanswered(number string) {
 	for _, c := range s.calls.all() {

@@ -129,15 +129,21 @@ func (f *packetFilter) writeShortResponse(by net.Addr, to netip.AddrPort, res *s
 // withoutForeignCancel returns data from a connection up to the first CANCEL for the call of another sender. sipgo
 // checks only the branch. Incomplete messages from a trunk are not checked.
 func (f *packetFilter) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
-	begin := bytes.Index(data, []byte(sip.CANCEL+" "))
-	if begin < 0 || begin > 0 && data[begin-1] != '\n' {
-		return data
-	}
 	const end = "\r\n\r\n"
-	whole := bytes.Index(data[begin:], []byte(end))
-	if whole < 0 && f.core.gate.isKnown(from) || whole >= 0 && !f.isForeignCancel(from, data[begin:begin+whole+len(end)]) {
-		return data
+	for begin := 0; ; begin += len(sip.CANCEL) {
+		next := bytes.Index(data[begin:], []byte(sip.CANCEL+" "))
+		if next < 0 {
+			return data
+		}
+		begin += next
+		if begin > 0 && data[begin-1] != '\n' {
+			continue
+		}
+		length := bytes.Index(data[begin:], []byte(end))
+		if length < 0 && f.core.gate.isKnown(from) || length >= 0 && !f.isForeignCancel(from, data[begin:begin+length+len(end)]) {
+			continue
+		}
+		f.core.refusals.record("message dropped", ruleCancel, from.String())
+		return data[:begin]
 	}
-	f.core.refusals.record("message dropped", ruleCancel, from.String())
-	return data[:begin]
 }

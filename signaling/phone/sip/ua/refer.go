@@ -94,8 +94,11 @@ func (c *Call) awaitTransfer(ctx context.Context, statuses <-chan int) error {
 			case status >= 200:
 				return nil
 			}
-		case <-c.ending: // the other side hangs up as soon as it has completed the transfer
-			return nil
+		case <-c.ending:
+			if reason := c.EndReason(); !errors.Is(reason, ErrHungUp) {
+				return reason
+			}
+			return nil // the other side hangs up as soon as it has completed the transfer
 		case <-ctx.Done():
 			return fmt.Errorf("%w in time", ErrNotReached)
 		}
