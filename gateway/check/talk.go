@@ -410,20 +410,28 @@ func (c *call) countPackets(track *webrtc.TrackRemote) {
 		in := &c.in
 		if in.packets == 0 {
 			close(c.firstPacket)
-		} else {
-			if gap := p.SequenceNumber - in.last; gap < 1<<15 { // a larger gap means that the packet is late
-				in.lost += int(gap) - 1
-			} else {
-				in.lost--
-			}
-			if moved := (transit - in.transit).Abs(); moved < time.Second { // a larger value is a pause between talkspurts
-				in.jitter += (moved - in.jitter) / 16
-			}
 		}
-		in.packets++
-		in.last, in.transit = p.SequenceNumber, transit
+		in.addPacket(p.SequenceNumber, transit)
 		c.mu.Unlock()
 	}
+}
+
+// addPacket counts a packet. A packet that is late was counted as lost before.
+func (in *voiceStats) addPacket(sequence uint16, transit time.Duration) {
+	switch gap := int16(sequence - in.last); {
+	case in.packets == 0:
+		in.last = sequence
+	case gap > 0:
+		in.lost += int(gap) - 1
+		in.last = sequence
+	case gap < 0:
+		in.lost--
+	}
+	if moved := (transit - in.transit).Abs(); in.packets > 0 && moved < time.Second { // a larger value is a pause between talkspurts
+		in.jitter += (moved - in.jitter) / 16
+	}
+	in.packets++
+	in.transit = transit
 }
 
 func (c *call) readStats() voiceStats {

@@ -95,7 +95,8 @@ func TestCancelByStrangerIgnored(t *testing.T) {
 	stranger.send(strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: another", 1))
 	conn := dialTCP(t, o, "127.0.0.2")
 	byTCP := &handset{t: t, signals: &messageConn{conn, "TCP", bufio.NewReader(conn)}}
-	byTCP.send("\r\n\r\n" + text("OPTIONS", "fourth", "Subject: a CANCEL of my own\r\n"+nothing) + strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: third", 1))
+	byTCP.send("\r\n\r\n" + text("OPTIONS", "fourth", "Subject: a CANCEL of my own\r\n"+nothing) +
+		strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: third", 1))
 	o.awaitLogTimes("a CANCEL of another's call", 3)
 	_, to, _ := strings.Cut(rings, "To: ")
 	to, _, _ = strings.Cut(to, "\r\n")
