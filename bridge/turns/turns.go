@@ -83,8 +83,8 @@ const (
 	earLeadIn = 96 * time.Millisecond
 	// earTimeout limits the wait for the second detector's first verdict. Then the first detector decides alone.
 	earTimeout = 200 * time.Millisecond
-	// startAgreement is how much of a burst the second detector must call speech before a turn begins. The detector needs
-	// up to 100 ms to react, so startAgreement is less than startTime.
+	// startAgreement is the minimum length of the speech that the second detector finds in a burst before a turn begins.
+	// The detector needs up to 100 ms to react, so startAgreement is less than startTime.
 	startAgreement = 100 * time.Millisecond
 
 	// judgeDeadline limits the wait for the judge's verdict on a pause.

@@ -140,7 +140,7 @@ func (k *Keeper) ClearContext(ctx context.Context, origin any) {
 	k.Uplink.DiscardAll()
 	k.DiscardReply(ctx)
 	k.pendingClears = append(k.pendingClears, origin)
-	if k.current.hadSession { // otherwise there is no history yet
+	if k.current.hadSession { // otherwise the history is empty
 		k.disconnect(ctx)
 		k.beginWait()
 		k.dialPaced(ctx)
