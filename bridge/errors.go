@@ -123,8 +123,8 @@ func EndCode(err error) Code {
 	return ""
 }
 
-// Reason returns why a conversation has ended, for people; "" if it did not fail.
-func Reason(err error) string {
+// DescribeEnd returns why a conversation has ended, for people; "" if it did not fail.
+func DescribeEnd(err error) string {
 	var limit Limit
 	switch {
 	case err == nil, errors.Is(err, ErrGoodbye), errors.Is(err, ErrLeft):

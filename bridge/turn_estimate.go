@@ -73,8 +73,8 @@ func (te *turnEstimate) recordUsage(t wire.Tokens) {
 }
 
 // startTurn starts the estimate of a new turn.
-func (te *turnEstimate) startTurn(sent uint64) {
-	te.sentBefore, te.reservedIn, te.reservedOut = sent, questionTokens, te.answerReserve
+func (te *turnEstimate) startTurn(sentMilliTokens uint64) {
+	te.sentBefore, te.reservedIn, te.reservedOut = sentMilliTokens, questionTokens, te.answerReserve
 }
 
 // growReserve extends the reserve for a long turn, and reports whether it did. sent is in thousandths of a token.

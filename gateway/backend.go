@@ -8,17 +8,17 @@ import (
 	"voxgate/bridge/gemini/emulator"
 )
 
-// openBackend opens the client of Gemini. Without an API key it starts the emulator, which replaces Gemini.
-func (g *gateway) openBackend(context.Context) (end func(context.Context) error, err error) {
+// openGemini opens the client of Gemini. Without an API key it starts the emulator, which replaces Gemini.
+func (g *gateway) openGemini(context.Context) (end func(context.Context) error, err error) {
 	var stop func()
-	if g.gemini, g.backend, stop, err = openBackend(g.settings, g.log); err != nil {
+	if g.gemini, g.backend, stop, err = newGeminiClient(g.settings, g.log); err != nil {
 		return nil, err
 	}
 	return closeFunc(stop), nil
 }
 
-// openBackend returns a client of Gemini, or of the emulator, which runs until stop is called.
-func openBackend(s settings, log *slog.Logger) (client *api.Client, name string, stop func(), err error) {
+// newGeminiClient returns a client of Gemini, or of the emulator, which runs until stop is called.
+func newGeminiClient(s settings, log *slog.Logger) (client *api.Client, name string, stop func(), err error) {
 	client = &api.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
 	switch {
 	case s.vertex:

@@ -72,7 +72,7 @@ func checkGoogle(ctx context.Context, args []string, environ variables, stdout, 
 	if s.apiKey == "" && s.baseURL == "" && !s.vertex {
 		return errors.New("check google needs a key: set GEMINI_API_KEY, or what Vertex AI wants (docs/settings.md#gemini)")
 	}
-	client, _, _, err := openBackend(s, slog.New(slog.DiscardHandler)) // settings with a key or URL never start an emulator
+	client, _, _, err := newGeminiClient(s, slog.New(slog.DiscardHandler)) // settings with a key or URL never start an emulator
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 func (g *gateway) components() []component {
 	return []component{
 		{"agents", g.openAgents},
-		{"backend", g.openBackend},
+		{"backend", g.openGemini},
 		{"ports", g.openPorts},
 		{"store", g.openStore},
 		{"access", g.openGate},

@@ -95,7 +95,7 @@ func (m *memory) SetUsage(
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweep()
-	total, previous := m.usageOfOthers(name, member)
+	total, previous := m.splitUsage(name, member)
 	if previous.order > order {
 		return total + previous.n, true, nil
 	}
@@ -111,8 +111,8 @@ func (m *memory) Reserve(_ context.Context, r Reservation) (got int, others Budg
 	defer m.mu.Unlock()
 	m.sweep()
 	reserved, spent := "reserved/"+r.Name, "spent/"+r.Name+"/"+r.Period
-	others.Reserved, _ = m.usageOfOthers(reserved, r.Member)
-	others.Spent, _ = m.usageOfOthers(spent, r.Member)
+	others.Reserved, _ = m.splitUsage(reserved, r.Member)
+	others.Spent, _ = m.splitUsage(spent, r.Member)
 	got = r.Grant(others)
 	now := time.Now()
 	m.setUsage(reserved, r.Member, usage{r.Usage.Reserved - r.Want + got, r.Order, now.Add(r.TTL)})
@@ -120,8 +120,8 @@ func (m *memory) Reserve(_ context.Context, r Reservation) (got int, others Budg
 	return got, others, nil
 }
 
-// usageOfOthers returns the usage of a member (own), and the total of all other members. The caller must hold mu.
-func (m *memory) usageOfOthers(name, member string) (total int, own usage) {
+// splitUsage returns the usage of a member (own), and the total of all other members. The caller must hold mu.
+func (m *memory) splitUsage(name, member string) (total int, own usage) {
 	for other, u := range m.activeMembers(name) {
 		if other == member {
 			own = u

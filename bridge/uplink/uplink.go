@@ -652,7 +652,7 @@ func (u *Uplink) RestoreTurn(turn Turn) {
 
 // SpeechState reports whether the person speaks now, the number of speeches so far, and how much of the last speech was
 // voiced.
-func (u *Uplink) SpeechState() (speaking bool, speeches int, voiced time.Duration) {
+func (u *Uplink) SpeechState() (speaking bool, speeches int, lastVoiced time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.activity.speaking, u.activity.speeches, u.activity.voicedDuration()

@@ -215,7 +215,7 @@ func (h *History) addEnded(e bridge.SessionEnded, notes *callNotes) {
 	}
 	c := endedCall{
 		ID: e.ID, Protocol: e.Protocol, Agent: e.Agent, Identity: e.Identity, Address: e.Address, Device: e.Device, Model: e.Model,
-		StartedAt: e.Started.UTC(), EndedAt: e.At.UTC(), Outcome: e.Code(), Failed: e.HasFailed(), Reason: bridge.Reason(e.Reason),
+		StartedAt: e.Started.UTC(), EndedAt: e.At.UTC(), Outcome: e.Code(), Failed: e.HasFailed(), Reason: bridge.DescribeEnd(e.Reason),
 		Turns: e.Turns, Tokens: e.Tokens, Dollars: e.Dollars, Recordings: e.Recordings, Orders: notes.orders, key: e.Key,
 	}
 	left := maxWords

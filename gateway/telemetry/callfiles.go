@@ -61,7 +61,7 @@ func newSessionEnd(e endReport) sessionEnd {
 	return sessionEnd{
 		"session.end",
 		webhookSession{ID: e.ID, Protocol: e.Protocol, Agent: e.Agent, Identity: e.Identity, Attributes: e.Attributes},
-		e.Started.UTC(), e.At.UTC(), bridge.Reason(e.Reason), e.Model, e.Turns,
+		e.Started.UTC(), e.At.UTC(), bridge.DescribeEnd(e.Reason), e.Model, e.Turns,
 		e.Step, e.Fields, e.Tokens, e.Dollars, e.Recordings, pauses, e.outcome, e.failed,
 		transcriptEntries(e.Transcript),
 	}

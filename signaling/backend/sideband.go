@@ -213,7 +213,7 @@ func (srv *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge
 		gone := socket.StartReading(c.handleMessage)
 		select {
 		case <-s.Done():
-			c.sendMessage(protocol.DisconnectedMessage(bridge.Reason(s.Err())))
+			c.sendMessage(protocol.DisconnectedMessage(bridge.DescribeEnd(s.Err())))
 			if signaling.IsStopping(ctx) { // at a shutdown the caller's connection may close first, which ends the conversation
 				return context.Canceled
 			}

@@ -145,7 +145,7 @@ func ReadSite(bundles Bundles, folders ...fs.FS) (*Site, error) {
 		if path.Ext(name) == ".html" {
 			f.plain = s.withVersion(path.Dir(name), f.plain)
 		}
-		f.compressContent(z)
+		f.compressAndTag(z)
 	}
 	return s, nil
 }
@@ -159,7 +159,7 @@ func (s *Site) withBackend(backend string) *Site {
 		if path.Ext(name) == ".html" {
 			page := *f
 			page.plain = bytes.Replace(f.plain, []byte("<html "), fmt.Appendf(nil, `<html data-backend="%s" `, html.EscapeString(backend)), 1)
-			page.compressContent(z)
+			page.compressAndTag(z)
 			site.files[name] = &page
 		}
 	}
@@ -194,8 +194,8 @@ func newCompressor() *gzip.Writer {
 	return z
 }
 
-// compressContent compresses the content with z, and sets the ETag.
-func (f *file) compressContent(z *gzip.Writer) {
+// compressAndTag compresses the content with z, and sets the ETag.
+func (f *file) compressAndTag(z *gzip.Writer) {
 	f.etag = computeETag(f.plain)
 	var gzipped bytes.Buffer
 	z.Reset(&gzipped)

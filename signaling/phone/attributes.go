@@ -22,7 +22,7 @@ const (
 
 // Add stores a value as one line of at most 300 bytes. Values of a repeated name are joined with a comma (RFC 3261, section 7.3.1).
 func (a *Attributes) Add(name, value string) {
-	name = strings.ToLower(ClipField(name))
+	name = strings.ToLower(SanitizeField(name))
 	before, ok := (*a)[name]
 	if name == "" || !ok && len(*a) >= maxAttributes {
 		return

@@ -352,7 +352,7 @@ func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
 		p.repeats++
 	} else {
 		p.pionOffer = ""
-		if err := p.updatePion(o, voice, regular); err != nil {
+		if err := p.applyOffer(o, voice, regular); err != nil {
 			return err
 		}
 		p.pionOffer = regular
@@ -365,10 +365,10 @@ func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
 	return nil
 }
 
-// updatePion passes an offer to Pion, and creates Pion's answer. regular is the text from buildPionOffer. The caller
+// applyOffer passes an offer to Pion, and creates Pion's answer. regular is the text from buildPionOffer. The caller
 // omits the call if that text has not changed, because Pion would end the tracks of unnamed sources, which interrupts
 // audio.
-func (p *Peer) updatePion(o *Offer, voice, regular string) error {
+func (p *Peer) applyOffer(o *Offer, voice, regular string) error {
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: regular}); err != nil {
 		return err
 	}

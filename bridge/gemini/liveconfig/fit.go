@@ -96,7 +96,7 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 		}
 		return nil, wrong("true or false")
 	case "int32", "int64":
-		return fitWhole(value, kind, wrong)
+		return encodeInteger(value, kind, wrong)
 	case "float32", "float64":
 		if number, ok := tools.ParseNumber(value); ok {
 			if _, err := number.Float64(); err == nil {
@@ -115,9 +115,9 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 	return w.fitFields(fields, kind, path)
 }
 
-// fitWhole returns an integer as proto3 JSON encodes it: a number for int32, a string for int64. The input may be a
+// encodeInteger returns an integer as proto3 JSON encodes it: a number for int32, a string for int64. The input may be a
 // number or a string.
-func fitWhole(value any, kind string, wrong func(string) error) (any, error) {
+func encodeInteger(value any, kind string, wrong func(string) error) (any, error) {
 	bits, _ := strconv.Atoi(strings.TrimPrefix(kind, "int"))
 	number, ok := tools.WholeNumber(value)
 	n, err := strconv.ParseInt(string(number), 10, bits)

@@ -52,14 +52,14 @@ func (t *translator) translateEvent(body bridge.EventBody) [][]byte {
 		t.turnOpen, t.interruptionSent = true, false
 	case bridge.Interrupted:
 		if b.By == bridge.ByConnectionLoss { // the answer will not continue, but the client should play all of it
-			return t.endLostTurn()
+			return t.endOpenTurn()
 		}
 		if !t.interruptionSent {
 			t.interruptionSent = true
 			return [][]byte{serverContent(object{"interrupted": jsonTrue})}
 		}
 	case bridge.TurnComplete:
-		return t.endLostTurn()
+		return t.endOpenTurn()
 	case bridge.ToolCall:
 		calls := make([]map[string]any, len(b.Calls))
 		for i, c := range b.Calls {
@@ -74,8 +74,8 @@ func (t *translator) translateEvent(body bridge.EventBody) [][]byte {
 
 var jsonTrue = json.RawMessage("true")
 
-// endLostTurn ends a turn whose end is missing because the connection to the model was lost.
-func (t *translator) endLostTurn() [][]byte {
+// endOpenTurn ends a turn whose end is missing because the connection to the model was lost.
+func (t *translator) endOpenTurn() [][]byte {
 	if !t.turnOpen {
 		return nil
 	}

@@ -90,8 +90,8 @@ type turnPart struct {
 	} `json:"functionResponse"`
 }
 
-// joinText returns the text of the parts without thoughts, joined by separator.
-func (t *turn) joinText(separator string) string {
+// joinTextWithoutThoughts returns the text of the parts without thoughts, joined by separator.
+func (t *turn) joinTextWithoutThoughts(separator string) string {
 	var texts []string
 	for _, p := range t.Parts {
 		if p.Text != nil && !p.Thought {
@@ -121,7 +121,7 @@ func (c *chatBackend) translateRequest(model string, request []byte) (chatReques
 		Stop: config.StopSequences, Seed: config.Seed,
 	}
 	if g.SystemInstruction != nil {
-		q.Messages = append(q.Messages, chatMessage{Role: "system", Content: g.SystemInstruction.joinText("\n")})
+		q.Messages = append(q.Messages, chatMessage{Role: "system", Content: g.SystemInstruction.joinTextWithoutThoughts("\n")})
 	}
 	calls := &callIDs{}
 	for i := range g.Contents {
@@ -243,7 +243,7 @@ func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 func (t *turn) toChatMessages(calls *callIDs, at string) (list []chatMessage, err error) {
 	if t.Role == "model" { // joined without spaces, because the parts may be the chunks of a stream
 		message := chatMessage{Role: "assistant"}
-		if text := t.joinText(""); text != "" {
+		if text := t.joinTextWithoutThoughts(""); text != "" {
 			message.Content = text
 		}
 		for _, p := range t.Parts {
@@ -593,11 +593,11 @@ func (c *chatBackend) callMethod(ctx context.Context, model, method string, requ
 	if err := tools.ReadJSON(signaling.NormalizeGoogleJSON(request.text), &q); err != nil {
 		return nil, unreadableRequest(err)
 	}
-	texts, dimensions := []string{q.Content.joinText("\n")}, q.OutputDimensionality
+	texts, dimensions := []string{q.Content.joinTextWithoutThoughts("\n")}, q.OutputDimensionality
 	if method == "batchEmbedContents" {
 		texts = nil
 		for _, r := range q.Requests {
-			texts, dimensions = append(texts, r.Content.joinText("\n")), r.OutputDimensionality
+			texts, dimensions = append(texts, r.Content.joinTextWithoutThoughts("\n")), r.OutputDimensionality
 		}
 	}
 	from, err := c.sendRequest(ctx, http.MethodPost, "/embeddings", chatEmbedding{cmp.Or(c.model, model), texts, dimensions}, request.onSent)

@@ -122,7 +122,7 @@ func TestLenientUsageCounts(t *testing.T) {
 func TestSingleObjectInPlaceOfList(t *testing.T) {
 	var q generateRequest
 	err := json.Unmarshal([]byte(`{"contents":{"parts":{"text":"Hello there"}}}`), &q)
-	if err != nil || q.Contents[0].joinText("") != "Hello there" {
+	if err != nil || q.Contents[0].joinTextWithoutThoughts("") != "Hello there" {
 		t.Errorf("%+v, %v", q.Contents, err)
 	}
 	err = json.Unmarshal([]byte(`{"contents":5}`), &q)

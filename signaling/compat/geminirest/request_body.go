@@ -64,8 +64,8 @@ type requestBody struct {
 	onSent func()
 }
 
-// releaseText calls onSent.
-func (rb requestBody) releaseText() {
+// notifySent calls onSent.
+func (rb requestBody) notifySent() {
 	if rb.onSent != nil {
 		rb.onSent()
 	}
@@ -109,7 +109,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	r.isDone, r.body.text = true, nil
-	r.body.releaseText()
+	r.body.notifySent()
 	return n, io.EOF
 }
 

@@ -152,7 +152,7 @@ func (d *dialogue) onSpeech(b bridge.UserSpeaking) []bridge.Command {
 		d.ignoreOverlappingSpeech()
 		return nil
 	}
-	d.answer.prepareNext()
+	d.answer.closePreviousAnswer()
 	d.userSpeech.startSpeech(b.At)
 	return d.prefillCommands()
 }
@@ -463,7 +463,7 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 			return nil, newError("unsupported", "response.output_modalities", "This session has only text: request audio by session.update.")
 		}
 	}
-	if d.answer.prepareNext(); d.answer.isInProgress() {
+	if d.answer.closePreviousAnswer(); d.answer.isInProgress() {
 		return nil, newError(
 			"conversation_already_has_active_response", "",
 			"Conversation already has an active response in progress: %s. Wait until the response is finished before creating a new one.",
@@ -615,7 +615,7 @@ func (d *dialogue) receiveAudio(pcm []int16, rate int) (commands []bridge.Comman
 	if d.session.turnMode() != gatewayDetectsTurns || !d.turnModeActive {
 		return nil
 	}
-	e.detectSpeech(pcm, rate, d.answer.prepareNext)
+	e.detectSpeech(pcm, rate, d.answer.closePreviousAnswer)
 	if e.activityOpen || e.itemID == "" && e.state != speechCommitted {
 		return nil
 	}

@@ -67,8 +67,9 @@ func (a *modelAnswer) resetStage(s answerStage) {
 	}
 }
 
-// prepareNext prepares for another answer, because the person speaks or the client requests one.
-func (a *modelAnswer) prepareNext() {
+// closePreviousAnswer prepares for another answer, because the person speaks or the client requests one. It ends a
+// response that the model has not begun and may leave unanswered, and reports that to the client.
+func (a *modelAnswer) closePreviousAnswer() {
 	a.resetStage(stageCancelled)
 	a.resetStage(stageAfterCalls)
 	if a.stage == stageOptional {
@@ -188,13 +189,13 @@ func (a *modelAnswer) addLate(turn int, text string) {
 	}
 }
 
-// maxDeltaSamples limits the encoded audio in a message, in bytes, so that the message is shorter than 256 KiB.
-const maxDeltaSamples = bridge.VoiceRate
+// maxDeltaBytes limits the encoded audio in a message, in bytes, so that the message is shorter than 256 KiB.
+const maxDeltaBytes = bridge.VoiceRate
 
 // addVoice reports a piece of the voice, encoded in the session's format, and its duration.
 func (a *modelAnswer) addVoice(i *item, encoded []byte, lasts time.Duration) {
 	i.voiceDuration += lasts
-	for piece := range slices.Chunk(encoded, maxDeltaSamples) {
+	for piece := range slices.Chunk(encoded, maxDeltaBytes) {
 		a.emitEvent("response.output_audio.delta", a.itemFields(i, object{"delta": base64.StdEncoding.EncodeToString(piece)}))
 	}
 }

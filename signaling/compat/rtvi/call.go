@@ -56,7 +56,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	c.StartMedia(c.peer)
 	err := c.handleRequests(ctx)
 	c.sendEvents(func(w *eventWriter) {
-		if code := bridge.Reason(err); code != "" {
+		if bridge.DescribeEnd(err) != "" {
 			w.reportError(err, true)
 		}
 		w.queueTransportMessage("peerLeft")
@@ -169,7 +169,7 @@ func (c *call) sendEvents(do func(w *eventWriter)) {
 func (c *call) Notify(e bridge.Event) {
 	if b, ok := e.Body.(bridge.Log); ok {
 		if b.Level == "warn" {
-			c.log.Info("warning for the client's developer", "message", phone.ClipField(b.Message))
+			c.log.Info("warning for the client's developer", "message", phone.SanitizeField(b.Message))
 		}
 		return
 	}
@@ -242,7 +242,7 @@ func (c *call) handleRTVIMessage(m message) error {
 	}
 	if len(m.Data) > 0 {
 		if err := json.Unmarshal(m.Data, &d); err != nil {
-			return badMessage("The data of %s cannot be read: %v.", phone.ClipField(m.Type), tools.ExplainJSON(err, "data"))
+			return badMessage("The data of %s cannot be read: %v.", phone.SanitizeField(m.Type), tools.ExplainJSON(err, "data"))
 		}
 	}
 	switch m.Type {
@@ -276,7 +276,7 @@ func (c *call) handleRTVIMessage(m message) error {
 	case "ui-snapshot": // the gateway does not use the content of the page
 		return nil
 	}
-	return badMessage("Messages of the type %q are not served.", phone.ClipField(m.Type))
+	return badMessage("Messages of the type %q are not served.", phone.SanitizeField(m.Type))
 }
 
 // appendToContext adds text of the person, or of the model, to the conversation.
@@ -306,7 +306,7 @@ func (c *call) handleClientRequest(id, what string, data json.RawMessage) (err e
 	case "config":
 		err = c.session.Do(bridge.UpdateConfig{Config: data})
 	default:
-		return badMessage(`Client messages of the type %q are not served: there are "interrupt" and "config".`, phone.ClipField(what))
+		return badMessage(`Client messages of the type %q are not served: there are "interrupt" and "config".`, phone.SanitizeField(what))
 	}
 	if err == nil {
 		c.sendEvents(func(w *eventWriter) {

@@ -175,7 +175,7 @@ func (srv *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 	c.id = signaling.OwnedID(srv.Host, rand.Text())
 	sdp, err := srv.calls.StartCall(r, srv.Host, c.id, c, open)
 	switch {
-	case err != nil && bridge.Reason(err) == "":
+	case err != nil && bridge.DescribeEnd(err) == "":
 		return newStatusError(http.StatusBadGateway, "The call has ended.")
 	case err != nil:
 		return err

@@ -126,7 +126,7 @@ func (c *call) prepareCall(ctx context.Context) (rule string, err error) {
 		return "token", errors.New("the token belongs to another call")
 	}
 	if c.call == "" {
-		c.call = phone.ClipField(m.start.call)
+		c.call = phone.SanitizeField(m.start.call)
 	}
 	c.format, c.party = m.start.format, fillParty(c.party, m.start.party)
 	if c.party.IsOutbound {
@@ -141,13 +141,13 @@ func (c *call) prepareCall(ctx context.Context) (rule string, err error) {
 		c.agent = phone.FindAgent(c.server.Agents, protocolName, c.party.Called)
 	}
 	if c.agent == nil {
-		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.ClipField(c.party.Called)))
+		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.SanitizeField(c.party.Called)))
 	}
 	c.open.Origin.Protocol, c.open.Origin.Agent = protocolName, c.agent.Name
 	if err := c.server.Agents.Select(&c.open, nil); err != nil { // a token may be limited to another agent
 		return "agent", err
 	}
-	c.log = c.server.Logger.With("provider", c.provider.Name, "caller", phone.ClipField(c.party.Number), "provider_call", c.call)
+	c.log = c.server.Logger.With("provider", c.provider.Name, "caller", phone.SanitizeField(c.party.Number), "provider_call", c.call)
 	c.startVoice()
 	return "", nil
 }
@@ -210,7 +210,7 @@ func (c *call) buildSessionRequest() bridge.SessionRequest {
 	open := c.open
 	phone.ConfigureSession(&open, c.agent, c.party)
 	open.Tools, open.Grant = c.buildTools(), c.server.config.limitGrant(open.Grant)
-	open.Origin.Identity, open.Origin.Key = phone.ClipField(c.party.Number), protocolName+" "+c.provider.Name
+	open.Origin.Identity, open.Origin.Key = phone.SanitizeField(c.party.Number), protocolName+" "+c.provider.Name
 	open.Origin.Attributes = c.party.Attributes
 	return open
 }
@@ -223,7 +223,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	}
 	c.mic = c.keypad.FilterSecret(mic)
 	c.session.Store(s)
-	c.log.Info("call", "call", s.ID(), "called", phone.ClipField(c.party.Called))
+	c.log.Info("call", "call", s.ID(), "called", phone.SanitizeField(c.party.Called))
 	s.AttachOutput(c.voice)
 	s.HoldVoice(false)
 	// The provider's playback reports are still read after ctx is done, until endCall has returned.

@@ -47,7 +47,7 @@ func parseRate(text string) (int, error) {
 	}
 	rate, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.ToLower(text), "hz")), 64)
 	if err != nil || rate != math.Trunc(rate) || rate < 0 || rate > maxRate {
-		return 0, fmt.Errorf("invalid sample rate %q", phone.ClipField(text))
+		return 0, fmt.Errorf("invalid sample rate %q", phone.SanitizeField(text))
 	}
 	return int(rate), nil
 }
@@ -66,7 +66,7 @@ func parseFormat(encoding string, rate int, fallback format) (format, error) {
 	if name != "" {
 		known, ok := encodings[plainEncoding(name)]
 		if !ok {
-			return format{}, fmt.Errorf("unsupported encoding %q", phone.ClipField(name))
+			return format{}, fmt.Errorf("unsupported encoding %q", phone.SanitizeField(name))
 		}
 		if f.law = known.law; known.rate > 0 {
 			f.rate = known.rate
@@ -76,7 +76,7 @@ func parseFormat(encoding string, rate int, fallback format) (format, error) {
 		f.rate = rate
 	}
 	if f.law != nil && f.rate != 8000 || f.rate < 8000 || f.rate > maxRate {
-		return format{}, fmt.Errorf("unsupported encoding %q at %d Hz", phone.ClipField(encoding), f.rate)
+		return format{}, fmt.Errorf("unsupported encoding %q at %d Hz", phone.SanitizeField(encoding), f.rate)
 	}
 	return f, nil
 }

@@ -150,7 +150,7 @@ func verifyVonage(secret, signature, _ string, _ *http.Request, body []byte) err
 	age := time.Since(time.Unix(claims.IssuedAt, 0)).Abs()
 	switch {
 	case header.Alg != "HS256":
-		return fmt.Errorf("unsupported JWT algorithm %q", phone.ClipField(header.Alg))
+		return fmt.Errorf("unsupported JWT algorithm %q", phone.SanitizeField(header.Alg))
 	case age > maxSignatureAge:
 		return fmt.Errorf("the request was signed %v ago", age.Round(time.Second))
 	case !strings.EqualFold(claims.Hash, hex.EncodeToString(sum[:])):

@@ -17,7 +17,7 @@ func (c *call) buildTools() []tools.Tool {
 	p := c.provider
 	if len(p.TransferTo) > 0 {
 		refused := func(target string) {
-			c.server.countRefusal(p.Name, "transfer", fmt.Errorf("%q does not match transferTo", phone.ClipField(target)))
+			c.server.countRefusal(p.Name, "transfer", fmt.Errorf("%q does not match transferTo", phone.SanitizeField(target)))
 		}
 		list = append(list, phone.TransferTool(p.TransferTo, 0, phone.TransferMode{}, refused, c.transferCall))
 	}

@@ -128,7 +128,7 @@ func (srv *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	case t.call == "":
 		srv.countRefusal(r.RemoteAddr, "call", fmt.Errorf("the request has no %s", p.profile.id))
 	case t.agent == nil:
-		srv.countRefusal(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.ClipField(t.party.Called)))
+		srv.countRefusal(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.SanitizeField(t.party.Called)))
 	case err != nil:
 		srv.countRefusal(r.RemoteAddr, "calls", err)
 	default:

@@ -100,7 +100,7 @@ func (c *call) readDigit(kind, body string) (ok bool) {
 
 // logBegin logs both parties of a call, and the local port of its media.
 func (c *call) logBegin(from, to string) {
-	c.Log.Info("call", "from", phone.ClipField(from), "to", phone.ClipField(to), "sound", c.audio.Port())
+	c.Log.Info("call", "from", phone.SanitizeField(from), "to", phone.SanitizeField(to), "sound", c.audio.Port())
 }
 
 // sessionID returns the ID of the call's session, or "" before it begins.

@@ -86,7 +86,7 @@ func (s *Server) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 	case err != nil && id != "" && !errors.As(err, &bridgeErr) && !errors.Is(err, bridge.ErrShutdown) && r.Context().Err() == nil:
 		answerRefused(w, id, err)
 	case err != nil:
-		s.log.Warn("call not made", "key", key, "trunk", phone.ClipField(what.Trunk), "to", phone.ClipField(what.To), "err", err)
+		s.log.Warn("call not made", "key", key, "trunk", phone.SanitizeField(what.Trunk), "to", phone.SanitizeField(what.To), "err", err)
 		access.WriteError(w, err)
 	default:
 		access.WriteJSON(w, http.StatusOK, map[string]string{"id": id})

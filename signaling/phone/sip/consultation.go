@@ -40,7 +40,7 @@ func newConsultation(brief string) *consultation {
 // colleagueBrief returns the prompt that makes the model tell a colleague about the waiting caller.
 func colleagueBrief(who phone.Party, about string) string {
 	data, _ := json.Marshal(map[string]string{ // marshalling strings cannot fail
-		"number": phone.ClipField(who.Number), "name": phone.ClipField(who.Name), "about": tools.Truncate(about, maxAbout),
+		"number": phone.SanitizeField(who.Number), "name": phone.SanitizeField(who.Name), "about": tools.Truncate(about, maxAbout),
 	})
 	return "A colleague of yours has answered the telephone; another caller waits to be put through to them. " +
 		"Tell the colleague in two sentences who calls and why, and ask whether they take the call. If they do, call accept at once; " +
@@ -69,7 +69,7 @@ func (c *consultation) buildTools() []tools.Tool {
 				if err := json.Unmarshal(args, &a); err != nil {
 					return nil, fmt.Errorf("reason must be a text: %w", err)
 				}
-				c.recordDecision(fmt.Errorf("the colleague declines: %s", cmp.Or(phone.ClipField(a.Reason), "no reason was given")))
+				c.recordDecision(fmt.Errorf("the colleague declines: %s", cmp.Or(phone.SanitizeField(a.Reason), "no reason was given")))
 				return nil, nil
 			},
 		},

@@ -53,7 +53,7 @@ func refusalFor(err error) *ua.Refusal {
 // reasonHeader returns the Reason header of our BYE (RFC 3326), which the other side may log.
 func reasonHeader(err error) string {
 	cause := 16 // 16 is normal call clearing (ITU-T Q.850)
-	text := bridge.Reason(err)
+	text := bridge.DescribeEnd(err)
 	switch {
 	case errors.Is(err, sipmedia.ErrSilence), errors.Is(err, ua.ErrRefresh):
 		cause, text = 102, err.Error() // recovery on timer expiry

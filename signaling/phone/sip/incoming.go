@@ -25,7 +25,7 @@ func (s *Server) admitCall(signals *ua.Call) (*call, *ua.Refusal) {
 	party := signals.Party()
 	agent := phone.FindAgent(s.agents, protocolName, party.Called)
 	if agent == nil {
-		return nil, &ua.Refusal{Code: 404, Reason: "Not Found", Rule: "no agent: for " + phone.ClipField(party.Called)}
+		return nil, &ua.Refusal{Code: 404, Reason: "Not Found", Rule: "no agent: for " + phone.SanitizeField(party.Called)}
 	}
 	if !s.host.IsReady() {
 		return nil, refusalFor(bridge.ErrShutdown)

@@ -88,12 +88,12 @@ func (s *Server) checkDial(what Dial) error {
 	}
 	switch {
 	case t == nil || t.Outbound == nil:
-		return wrong(bridge.CodeBadMessage, "trunk", "%q takes no outgoing calls.", phone.ClipField(what.Trunk))
+		return wrong(bridge.CodeBadMessage, "trunk", "%q takes no outgoing calls.", phone.SanitizeField(what.Trunk))
 	case !phone.Number(what.To).Matches(t.Outbound.To) || ua.HasURIDelimiters(what.To):
-		return wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.ClipField(what.To))
+		return wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.SanitizeField(what.To))
 	case what.From != "" && !phone.Number(what.From).Matches(t.Outbound.Callers) || ua.HasURIDelimiters(what.From):
 		return wrong(bridge.CodeForbidden, "from",
-			"%q is not an allowed caller ID of this trunk; outbound.callers lists them.", phone.ClipField(what.From))
+			"%q is not an allowed caller ID of this trunk; outbound.callers lists them.", phone.SanitizeField(what.From))
 	case what.Machine != nil && len(what.Machine.Say) > maxSay:
 		return wrong(bridge.CodeBadMessage, "machine.say", "%d bytes are more than %d.", len(what.Machine.Say), maxSay)
 	case what.Supervise != "" && (what.Machine != nil || what.Variables != nil || what.Agent.Name != "" || what.Agent.Agent != nil):

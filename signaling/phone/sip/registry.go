@@ -234,7 +234,7 @@ func (cr *callRegistry) colleagueError(r *outboundCall, why error) error {
 
 // endReasonText returns the reason for the end of a call, as a text for the backend.
 func endReasonText(err error) string {
-	reason := bridge.Reason(err)
+	reason := bridge.DescribeEnd(err)
 	if reason != "" && bridge.AsError(err).Code == bridge.CodeUnknown { // the error is from this package, not from bridge
 		return err.Error()
 	}

@@ -32,7 +32,7 @@ func (s *Server) findSupervised(session string) (*call, error) {
 func unknownSession(session string) error {
 	return &bridge.Error{
 		Code: bridge.CodeBadMessage, Field: "supervise",
-		Message: "supervise: at this gateway no call of a trunk has the conversation " + phone.ClipField(session) + ".",
+		Message: "supervise: at this gateway no call of a trunk has the conversation " + phone.SanitizeField(session) + ".",
 	}
 }
 

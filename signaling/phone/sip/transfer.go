@@ -105,9 +105,9 @@ func (c *call) callColleague(ctx context.Context, target, brief string) (*call, 
 	}
 	switch {
 	case number == "" || ua.HasURIDelimiters(number):
-		return nil, fmt.Errorf("%q is not a number", phone.ClipField(target))
+		return nil, fmt.Errorf("%q is not a number", phone.SanitizeField(target))
 	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // allowed only for REFER, which the other side pays for
-		return nil, fmt.Errorf("%q may not be called by this trunk", phone.ClipField(number))
+		return nil, fmt.Errorf("%q may not be called by this trunk", phone.SanitizeField(number))
 	}
 	if !c.server.host.IsReady() {
 		return nil, bridge.ErrShutdown

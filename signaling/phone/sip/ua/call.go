@@ -218,7 +218,7 @@ func (c *Call) Respond(r *Refusal) { c.respond(c.tx, c.dialog.invite, r) }
 func (c *Call) Refuse(r *Refusal) {
 	name, _, _ := strings.Cut(r.Rule, ": ")
 	c.core.refusals.count("sip " + name)
-	c.Log.Warn("call refused", "rule", phone.ClipField(r.Rule), "from", c.dialog.invite.Source())
+	c.Log.Warn("call refused", "rule", phone.SanitizeField(r.Rule), "from", c.dialog.invite.Source())
 	c.Respond(r)
 }
 

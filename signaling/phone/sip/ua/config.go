@@ -169,7 +169,7 @@ func (t *Trunk) NumberOf(target string) (string, error) {
 	if err != nil || server.Host != uri.Host {
 		return "", fmt.Errorf("%q cannot be called by this trunk: it leads to %s", target, server.Host)
 	}
-	return string(numberIn(uri)), nil
+	return string(userNumber(uri)), nil
 }
 
 // algorithms lists the digest algorithms of our challenges, strongest first.

@@ -113,17 +113,17 @@ func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 			if err != nil || c.dialog.transport == "TLS" { // the new server's certificate would not be valid for the trunk's name
 				continue
 			}
-			c.Log.Info("call redirected", "proxy", phone.ClipField(hostPort(contact.Address)))
+			c.Log.Info("call redirected", "proxy", phone.SanitizeField(hostPort(contact.Address)))
 			c.dialog.mu.Lock()
 			c.dialog.servers = servers
 			c.dialog.mu.Unlock()
 			return true
 		}
-		number := numberIn(contact.Address)
+		number := userNumber(contact.Address)
 		if number == "" || !number.Matches(c.trunk.Outbound.To) || HasURIDelimiters(string(number)) {
 			continue
 		}
-		c.Log.Info("call redirected", "to", phone.ClipField(number))
+		c.Log.Info("call redirected", "to", phone.SanitizeField(number))
 		c.dialog.mu.Lock()
 		c.dialog.target.User = string(number)
 		c.dialog.mu.Unlock()

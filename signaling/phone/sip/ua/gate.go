@@ -236,7 +236,7 @@ func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 // 3.4.6). Without this check, an attacker could use a captured answer to call another number.
 func sameURI(text string, req *sip.Request) bool {
 	var uri sip.Uri
-	if sip.ParseUri(strings.Trim(strings.TrimSpace(text), "<>"), &uri) != nil || numberIn(uri) != numberIn(req.Recipient) {
+	if sip.ParseUri(strings.Trim(strings.TrimSpace(text), "<>"), &uri) != nil || userNumber(uri) != userNumber(req.Recipient) {
 		return false
 	}
 	if uri.Scheme == "tel" || req.Recipient.Scheme == "tel" {
@@ -356,7 +356,7 @@ func (g *gate) releaseCall(t *trunkState, caller string) {
 func (g *gate) contacts() (list []phone.Number) {
 	for _, t := range g.trunks {
 		if t.Outbound != nil && t.Outbound.Register {
-			list = append(list, numberIn(t.Outbound.localURI("here")))
+			list = append(list, userNumber(t.Outbound.localURI("here")))
 		}
 	}
 	return list

@@ -150,9 +150,9 @@ func reasonIn(reason string, m interface {
 		texts = append(texts, h.Value())
 	}
 	if len(texts) == 0 {
-		return phone.ClipField(reason)
+		return phone.SanitizeField(reason)
 	}
-	return fmt.Sprintf("%s (%s)", phone.ClipField(reason), phone.ClipField(strings.Join(texts, ", ")))
+	return fmt.Sprintf("%s (%s)", phone.SanitizeField(reason), phone.SanitizeField(strings.Join(texts, ", ")))
 }
 
 // ParseURI parses a SIP URI.
@@ -200,5 +200,5 @@ func inviteKey(req *sip.Request) [sha256.Size]byte {
 		" ", branchOf(req), " ", from))
 }
 
-// numberIn returns the number or the name in the user part of a URI.
-func numberIn(uri sip.Uri) phone.Number { return phone.ParseNumber(uri.String()) }
+// userNumber returns the number or the name in the user part of a URI.
+func userNumber(uri sip.Uri) phone.Number { return phone.ParseNumber(uri.String()) }

@@ -164,7 +164,7 @@ func withPlainNumbers(value string) string {
 // calledNumber returns the called number. A trunk where we are registered sends the call to our Contact, one of
 // contacts. The called number is then in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
 func calledNumber(req *sip.Request, contacts []phone.Number) phone.Number {
-	number := numberIn(req.Recipient)
+	number := userNumber(req.Recipient)
 	if !slices.ContainsFunc(contacts, func(n phone.Number) bool { return n.Key() == number.Key() }) {
 		return number
 	}
@@ -172,5 +172,5 @@ func calledNumber(req *sip.Request, contacts []phone.Number) phone.Number {
 	if list := headerAddresses(req, "P-Called-Party-ID"); len(list) > 0 {
 		called = phone.ParseNumber(list[0].uri)
 	}
-	return cmp.Or(called, numberIn(req.To().Address), number)
+	return cmp.Or(called, userNumber(req.To().Address), number)
 }

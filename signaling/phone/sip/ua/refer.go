@@ -32,7 +32,7 @@ func (c *Call) TransferURI(target string) (sip.Uri, error) {
 	}
 	target = string(phone.ParseNumber(target))
 	if target == "" || HasURIDelimiters(target) {
-		return sip.Uri{}, fmt.Errorf("%q is not a number", phone.ClipField(target))
+		return sip.Uri{}, fmt.Errorf("%q is not a number", phone.SanitizeField(target))
 	}
 	c.dialog.mu.Lock()
 	host, contact, source := c.dialog.remote.Address.Host, c.dialog.target, c.dialog.source

@@ -78,7 +78,7 @@ func (c *Call) sendRefresh(timer sessionTimer) {
 		case retryAfter(res) > 0 && retryAfter(res) < refreshPause:
 			wait = retryAfter(res)
 		default:
-			c.Log.Warn("session timer not refreshed", "status", res.StatusCode, "reason", phone.ClipField(res.Reason))
+			c.Log.Warn("session timer not refreshed", "status", res.StatusCode, "reason", phone.SanitizeField(res.Reason))
 			return
 		}
 		select {

@@ -155,7 +155,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 			r.least = least
 			continue
 		case first && res.StatusCode/100 == 3 && contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard:
-			r.registrar.core.log.Info("registrar redirects", "trunk", r.trunk.Name, "at", phone.ClipField(hostPort(contact.Address)))
+			r.registrar.core.log.Info("registrar redirects", "trunk", r.trunk.Name, "at", phone.SanitizeField(hostPort(contact.Address)))
 			r.resetDialog()
 			r.moved = contact.Address
 			continue
