@@ -91,14 +91,14 @@ func TestGuideComments(t *testing.T) {
 		german   bool
 		want     string
 	}{
-		{"add_tool", nil, false, "Added. Say build it"},
-		{"add_tool", nil, true, "Ist dabei. Sagen Sie baue es"},
+		{"add_tool", nil, false, "Added. When you are ready"},
+		{"add_tool", nil, true, "Ist dabei. Wenn Sie so weit sind"},
 		{"generate_app", map[string]any{"status": "not begun: the person must agree first"}, true, "Soll ich es bauen?"},
 		{"generate_app", map[string]any{"app": "Example list"}, false, "I only have three apps"},
 		{"generate_app", map[string]any{"app": "Family list"}, false, "Here it is."},
 		{"generate_app", map[string]any{"error": "the person does not want it"}, false, "All right"},
-		{"change_app", map[string]any{"error": "the writing model has changed nothing"}, false, "This example can change the colour"},
-		{"recommend_tools", map[string]any{"tools": []any{}}, false, "I find nothing that fits."},
+		{"change_app", map[string]any{"error": "the writing model has changed nothing"}, false, "In this example I can change the colour"},
+		{"recommend_tools", map[string]any{"tools": []any{}}, false, "I found nothing that fits."},
 		{"get_project_status", map[string]any{"tools": []any{1}, "apps": []any{}}, true, "Werkzeuge in Ihrem Projekt: 1, Apps: 0."},
 		{"something_else", map[string]any{}, true, ""},
 	} {
