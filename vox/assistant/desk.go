@@ -46,6 +46,7 @@ type Action struct {
 	ToolName          string   `json:"tool_name,omitempty"`
 	IntegrationPrompt string   `json:"integration_prompt,omitempty"`
 	App               string   `json:"app,omitempty"`
+	Title             string   `json:"title,omitempty"` // see [App]
 	Bytes             int      `json:"bytes,omitempty"` // size of the app written so far; 0 at the start
 	URL               string   `json:"url,omitempty"`   // relative to the gateway's root
 	Files             []string `json:"files,omitempty"`
@@ -308,7 +309,9 @@ func addToolAction(e Entry, context json.RawMessage) Action {
 }
 
 func readyAction(app App) Action {
-	return Action{Action: ActReady, App: app.Name, URL: app.URL, Files: app.Files, Version: app.Version, Versions: app.Versions}
+	return Action{
+		Action: ActReady, App: app.Name, Title: app.Title, URL: app.URL, Files: app.Files, Version: app.Version, Versions: app.Versions,
+	}
 }
 
 // integrationPrompt returns the prompt for a coding assistant to add a tool.

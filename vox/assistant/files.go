@@ -3,9 +3,12 @@ package assistant
 import (
 	"errors"
 	"fmt"
+	"html"
 	"regexp"
 	"slices"
 	"strings"
+
+	"voxgate/tools"
 )
 
 const (
@@ -20,6 +23,22 @@ const (
 
 // file is one file of a generated app. All files are text.
 type file struct{ path, text string }
+
+var titleElement = regexp.MustCompile(`(?is)<title\b[^>]*>(.*?)</title>`)
+
+// titleIn returns the title of the page of an app, in one line and cut to maxName bytes, or "".
+func titleIn(files []file) string {
+	for _, f := range files {
+		if f.path != "index.html" {
+			continue
+		}
+		if m := titleElement.FindStringSubmatch(f.text); m != nil {
+			line := strings.Join(strings.Fields(html.UnescapeString(m[1])), " ")
+			return strings.ToValidUTF8(tools.Truncate(line, maxName), "")
+		}
+	}
+	return ""
+}
 
 // The marker lines that a writing model is asked to put around each file of an app.
 const (

@@ -229,6 +229,9 @@ func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []
 		if v.Changes = diffFiles(old, files); v.Changes == nil {
 			return nil, errors.New("the writing model has changed nothing")
 		}
+		if title := titleIn(files); title != titleIn(old) {
+			v.Title = title
+		}
 	}
 	if v.URL, err = d.Workspace.save(files); err != nil {
 		return nil, fmt.Errorf("the app was written and could not be kept in the workspace: %w", err)
@@ -244,6 +247,9 @@ func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []
 	end()
 	d.Act(readyAction(app))
 	result := map[string]any{"app": name, "url": app.URL, "files": app.Files, "version": app.Version}
+	if app.Title != "" {
+		result["title"] = app.Title
+	}
 	if from > 0 {
 		result["changes"] = v.Changes
 	}

@@ -492,8 +492,23 @@ func TestChangeApp(t *testing.T) {
 	if _, err := d.Use("Tetris", 2); err != nil || d.Project.Status().Apps[0].URL != second["url"] {
 		t.Error(err)
 	}
-	if _, err := d.Use("Tetris", 4); err == nil {
-		t.Error("there is no fourth version")
+	said++
+	d.Generate = writes("<<<file index.html>>>\n<!doctype html><title>\n Blocks &amp; Rows </title>\n<<<end>>>")
+	fourth, failure := call(t, ctx, d, "change_app", args{"change": "Call it Blocks & Rows"})
+	if app := d.Project.Status().Apps[0]; failure != "" || fourth["title"] != "Blocks & Rows" || app.Name != "Tetris" || app.Title != "Blocks & Rows" {
+		t.Error(fourth, failure, app)
+	}
+	said++
+	d.Generate = writes("<<<file js/app.js>>>\nconsole.log('red');\n<<<end>>>")
+	fifth, failure := call(t, ctx, d, "change_app", args{"app": "blocks & rows", "change": "Make it red"})
+	if failure != "" || fifth["title"] != "Blocks & Rows" || fifth["version"] != 5.0 {
+		t.Error("a change keeps the title:", fifth, failure)
+	}
+	if app, err := d.Use("Tetris", 3); err != nil || app.Title != "" {
+		t.Error("an earlier version has its earlier title:", app, err)
+	}
+	if _, err := d.Use("Tetris", 6); err == nil {
+		t.Error("there is no sixth version")
 	}
 	said++
 	d.Generate = writes("<<<file js/app.js>>>\nconsole.log('green');\n<<<end>>>")

@@ -50,10 +50,11 @@ type question struct {
 
 // App is a generated web app.
 type App struct {
-	Name     string    `json:"name"`
-	Prompt   string    `json:"prompt"` // the request, cut to 200 bytes
-	URL      string    `json:"url"`    // URL of the displayed version, relative to the gateway's root
-	Files    []string  `json:"files"`  // files of the displayed version
+	Name     string    `json:"name"`            // identifies the app in the project
+	Title    string    `json:"title,omitempty"` // what people call the displayed version, if a change has renamed it
+	Prompt   string    `json:"prompt"`          // the request, cut to 200 bytes
+	URL      string    `json:"url"`             // URL of the displayed version, relative to the gateway's root
+	Files    []string  `json:"files"`           // files of the displayed version
 	Version  int       `json:"version"`
 	Versions []Version `json:"versions"`       // oldest first; the first has number 1
 	Gone     bool      `json:"gone,omitempty"` // removed to make room for newer apps
@@ -61,6 +62,7 @@ type App struct {
 
 // Version is one version of an app.
 type Version struct {
+	Title   string   `json:"title,omitempty"` // see [App]
 	URL     string   `json:"url"`
 	Files   []string `json:"files"`
 	Wish    string   `json:"wish"`              // the request, cut to 200 bytes
@@ -168,6 +170,11 @@ func (s *Status) findApp(name string) (*App, error) {
 		}
 		names = append(names, s.Apps[i].Name)
 	}
+	for i := range s.Apps {
+		if strings.EqualFold(s.Apps[i].Title, strings.TrimSpace(name)) {
+			return &s.Apps[i], nil
+		}
+	}
 	return nil, fmt.Errorf("there is no app %q, but these: %s", tools.Truncate(name, maxName), strings.Join(names, ", "))
 }
 
@@ -177,7 +184,7 @@ func (a *App) show(version int) error {
 		return fmt.Errorf("%s has no version %d; it has %d", a.Name, version, len(a.Versions))
 	}
 	v := a.Versions[version-1]
-	a.Version, a.URL, a.Files = version, v.URL, v.Files
+	a.Version, a.Title, a.URL, a.Files = version, v.Title, v.URL, v.Files
 	return nil
 }
 
@@ -238,6 +245,9 @@ func (p *Project) addVersion(name, prompt string, v Version) (kept App, err erro
 			i, s.Apps = len(s.Apps), append(s.Apps, App{Name: name, Prompt: prompt})
 		}
 		a := &s.Apps[i]
+		if v.Title == "" && v.From > 0 {
+			v.Title = a.Versions[v.From-1].Title
+		}
 		a.Versions = append(a.Versions, v)
 		err := a.show(len(a.Versions))
 		kept = *a

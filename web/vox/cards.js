@@ -148,7 +148,7 @@ export class Cards {
     const running = word(`doing ${name}`);
     const what = (running === '' ? title ?? name.replaceAll('_', ' ') : running).replace(/\s?…$/, '');
     if (data?.['error']) return word(`error ${data['error']}`) || `${what}: ${data['error']}`;
-    const app = data?.['app'];
+    const app = data?.['title'] ?? data?.['app'];
     if (!data || (data['status'] && !data['url'])) return app ? word('being written', { name: app }) : `${what}…`;
     const count = data['tools']?.length ?? 0;
     switch (name) {
@@ -199,7 +199,7 @@ export class Cards {
     const { word, open } = this.#page;
     const button = make('button', 'shot');
     const about = make('span', '');
-    about.append(make('b', '', app.name), ' ', make('span', '', word('open')));
+    about.append(make('b', '', app.title ?? app.name), ' ', make('span', '', word('open')));
     button.append(thumbnail(app.url), about);
     button.addEventListener('click', () => open(app.name));
     return button;

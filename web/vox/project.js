@@ -112,14 +112,14 @@ export class ProjectView {
     this.#apps = apps;
     this.#tools = tools;
     const which = /** @type {HTMLSelectElement} */ (this.#find('#which'));
-    which.replaceChildren(...apps.map((a) => new Option(a.name)));
+    which.replaceChildren(...apps.map((a) => new Option(a.title ?? a.name, a.name)));
     which.hidden = apps.length < 2;
     this.#choose(changed?.name ?? this.#app?.name ?? apps.at(-1)?.name ?? '');
     const counts = { preview: 0, studio: tools.length, files: this.#app?.files.length ?? 0, versions: this.#app?.versions.length ?? 0 };
     for (const [name, count] of Object.entries(counts)) this.#find(`#tab-${name}`).textContent = `${word(`tab ${name}`)}${count ? ` ${count}` : ''}`;
     const writing = apps.find((a) => a.bytes !== undefined && isConnected);
     const size = Math.ceil((writing?.bytes ?? 0) / 1024);
-    const told = writing ? word(size ? 'so far' : 'being written', { name: writing.name, size }) : '';
+    const told = writing ? word(size ? 'so far' : 'being written', { name: writing.title ?? writing.name, size }) : '';
     if (this.#find('#progress').textContent !== told) this.#find('#progress').textContent = told;
   }
 
@@ -129,7 +129,7 @@ export class ProjectView {
     const app = (this.#app = this.#apps.find((a) => a.name === name) ?? this.#apps.at(-1));
     const which = /** @type {HTMLSelectElement} */ (this.#find('#which'));
     if (app) which.value = app.name;
-    this.#find('h2').textContent = app && which.hidden ? app.name : word('project');
+    this.#find('h2').textContent = app && which.hidden ? app.title ?? app.name : word('project');
     const undo = /** @type {HTMLButtonElement} */ (this.#find('#undo'));
     undo.hidden = !app?.url || !app.versions[app.version - 1]?.from; // there is nothing to go back to
     for (const b of /** @type {NodeListOf<HTMLElement>} */ (this.#page.root.querySelectorAll('.of-app'))) b.hidden = !app?.url;
@@ -153,7 +153,7 @@ export class ProjectView {
     this.#shown = app.url;
     const frame = document.createElement('iframe');
     frame.setAttribute('sandbox', 'allow-scripts allow-forms allow-modals');
-    frame.title = this.#page.word('the app', { name: app.name });
+    frame.title = this.#page.word('the app', { name: app.title ?? app.name });
     frame.src = app.url;
     place.replaceChildren(frame);
   }
@@ -236,7 +236,7 @@ export class ProjectView {
 
   /** Gives the app's address to another app of the device, or to the clipboard. */
   async #share() {
-    const { name: title = '', url = '' } = this.#app ?? {};
+    const { name = '', title = name, url = '' } = this.#app ?? {};
     try {
       if (navigator.share) return await navigator.share({ title, url });
       await navigator.clipboard.writeText(url);
@@ -254,7 +254,7 @@ export class ProjectView {
     const { zip } = await import('./zip.js');
     const link = document.createElement('a');
     link.href = URL.createObjectURL(zip(files));
-    link.download = `${app.name}.zip`;
+    link.download = `${app.title ?? app.name}.zip`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   }

@@ -113,7 +113,8 @@ const isWhole = (kept) => [kept?.project?.tools, kept?.project?.apps, kept?.tran
 export function nameOf({ project, transcript }) {
   const wish = transcript.find((t) => t.role === 'user')?.text.trim() ?? '';
   const letters = [...wish];
-  return project.apps.at(-1)?.name ?? (letters.length > BRIEF ? `${letters.slice(0, BRIEF - 1).join('').trimEnd()}…` : wish);
+  const app = project.apps.at(-1);
+  return app?.title ?? app?.name ?? (letters.length > BRIEF ? `${letters.slice(0, BRIEF - 1).join('').trimEnd()}…` : wish);
 }
 
 /** When a project was last open: today by the time, yesterday, or the date. @param {number} at */

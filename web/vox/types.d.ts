@@ -79,7 +79,10 @@ export interface AddedTool {
 }
 
 export interface App {
+  /** By which the gateway and the model know it. */
   name: string;
+  /** What to call it before people, if a change has renamed it. */
+  title?: string;
   /** Written so far of a version that comes; absent while none does. */
   bytes?: number;
   /** Where it is served, once it is complete. It is foreign code: show it in a sandboxed frame without allow-same-origin. */

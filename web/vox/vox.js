@@ -531,7 +531,7 @@ export class VoxLive extends EventTarget {
 
   /** @param {VoxMessage} message a ui_action */
   #obey(message) {
-    const { action, target, tool_id: id, tool_name: name, integration_prompt: prompt, app, bytes, url, files = [], version = 1, versions = [] } = message;
+    const { action, target, tool_id: id, tool_name: name, integration_prompt: prompt, app, title, bytes, url, files = [], version = 1, versions = [] } = message;
     const { tools, apps } = this.#now.project;
     this.dispatchEvent(new CustomEvent('action', { detail: message }));
     switch (action) {
@@ -545,13 +545,13 @@ export class VoxLive extends EventTarget {
         const at = (/** @type {string} */ place) => new URL(place, gatewayURL(this.#options.url)).href;
         const old = apps.find((a) => a.name === app);
         const one = url
-          ? { name: app, url: at(url), files, version, versions: versions.map((/** @type {any} */ v) => ({ ...v, url: at(v.url) })) }
+          ? { name: app, title, url: at(url), files, version, versions: versions.map((/** @type {any} */ v) => ({ ...v, url: at(v.url) })) }
           : { files: [], version: 0, versions: [], ...old, name: app, bytes: bytes ?? 0 };
         this.#set({ project: { tools, apps: old ? apps.map((a) => (a === old ? one : a)) : [...apps, one] } });
         if (!url) return;
         const writing = this.#now.actions.findLast((a) => isWriter(a.name) && a.status === 'running');
         // Its result may have been lost.
-        if (writing) this.#act({ ...writing, data: { app, url, files, version }, status: 'done', at: this.#now.transcript.length });
+        if (writing) this.#act({ ...writing, data: { app, title, url, files, version }, status: 'done', at: this.#now.transcript.length });
       }
     }
   }
