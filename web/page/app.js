@@ -112,7 +112,6 @@ const tools = nativeTools({ canvas });
 
 const GATEWAY = new URL('ws', document.baseURI);
 const TWICE = 4_000; // ms for the second Esc
-const LINES = 72; // characters: a longer status has three lines on a phone
 const CALM = 400; // ms that a state lasts before a screen reader reads it
 
 /** @type {Map<string, string>} the names of what is tried by a command to the emulator, which is nothing that a person has said */
@@ -334,7 +333,6 @@ function render() {
   const look = running.size && ['listening', 'muted'].includes(current.look) ? 'thinking' : current.look;
   body.dataset['orb'] = look;
   picture.setAttribute('state', look);
-  body.classList.toggle('lengthy', now.length > LINES);
   const { className } = body; // what follows arranges the page anew
   body.classList.toggle('home', !session && transcript.empty);
   body.classList.toggle('wordless', Boolean(session) && transcript.empty);
@@ -736,7 +734,7 @@ $('settings').addEventListener('click', () => openSheet(async () => {
   const { openSettings } = await import('./settings.js');
   const level = () => session?.level.mic ?? 0;
   const kept = { lines: () => transcript.lines, recording: () => recording, forget };
-  await openSettings({ preferences, status, gateway: { url: GATEWAY, token }, onChange: preferred, level, live: () => isOpen(session?.mic), quiet, ...kept });
+  await openSettings({ preferences, status, gateway: { url: GATEWAY, token }, onChange: preferred, level, live: () => isOpen(session?.mic), quiet, check, ...kept });
 }));
 
 /** It is shown before a conversation, if there is one to show. */
@@ -764,7 +762,18 @@ $('detail').addEventListener('click', () => openSheet(async () => {
   const { openStatistics } = await import('./statistics.js');
   await openStatistics({ session: () => session, answers, usage: () => usage, details });
 }));
-if (new URLSearchParams(location.search).has('check')) void openSheet(async () => (await import('./check.js')).openCheck({ url: GATEWAY, ...(token ? { token } : {}) }));
+
+/** Opens the check of the connection in place of the sheet that is open. */
+async function check() {
+  const sheet = /** @type {HTMLDialogElement|null} */ (document.querySelector('dialog.sheet'));
+  if (sheet) {
+    const gone = new Promise((resolve) => sheet.addEventListener('close', resolve, { once: true }));
+    sheet.close();
+    await gone;
+  }
+  await openSheet(async () => (await import('./check.js')).openCheck({ url: GATEWAY, ...(token ? { token } : {}) }, quiet));
+}
+if (new URLSearchParams(location.search).has('check')) void check();
 preferred();
 showBackend(document.documentElement.dataset['backend']);
 

@@ -22,8 +22,8 @@ const REFUSALS = ['refused', 'missing', 'failed', 'insecure'];
 /** @typedef {'well'|'wrong'|'not judged'} Verdict */
 /** @typedef {(name: string, verdict?: Verdict, said?: string) => void} Tell called when a row begins, and again with its verdict */
 
-/** @param {Gateway} gateway */
-export async function openCheck(gateway) {
+/** @param {Gateway} gateway @param {(on: boolean) => void} quiet while it is on, both sides of a conversation that runs are muted */
+export async function openCheck(gateway, quiet) {
   await speak({ check: words }, {}, { de: () => import('./check.de.js') });
   const sheet = /** @type {HTMLDialogElement} */ (make('dialog', 'sheet check'));
   const title = make('h2', '', words['title']);
@@ -46,6 +46,7 @@ export async function openCheck(gateway) {
   let found = {};
   const leaving = new AbortController();
   begin.addEventListener('click', async () => {
+    quiet(true); // what is said now is for the check
     begin.hidden = copy.hidden = true;
     rows.replaceChildren();
     found = {};
@@ -60,6 +61,7 @@ export async function openCheck(gateway) {
   close.addEventListener('click', () => sheet.close());
   sheet.addEventListener('close', () => {
     leaving.abort();
+    quiet(false);
     sheet.remove();
   });
   document.body.append(sheet);

@@ -34,6 +34,7 @@ const PAGES = { en: 'English', de: 'Deutsch' };
  * @property {{url: URL, token?: string}} gateway
  * @property {(name: keyof Preferences|undefined) => void} onChange one of them, or all
  * @property {(on: boolean) => void} quiet while it is on, both sides of the conversation are muted
+ * @property {() => Promise<void>} check opens the check of the connection
  * @property {() => number} level of the microphone, 0 to 1
  * @property {() => boolean} live a conversation has the microphone
  * @property {() => Line[]} lines of the transcript
@@ -137,7 +138,7 @@ async function sections(page) {
     section('kept', toggle('history', p.history), ...('MediaRecorder' in window ? [toggle('record', p.record)] : []),
       ...(/** @type {any} */ (navigator).contacts?.select ? [] : [action('contacts', 'open', async () => (await import('./device.js')).openContacts())])), // of the device
     section('page', pageLanguageRow(p), toggle('keys', p.keys), toggle('read', p.read), ...(status.backend === 'emulator' ? [toggle('hint', p.hint)] : [])),
-    section('connection', action('check connection', 'check', async () => (await import('./check.js')).openCheck(page.gateway)),
+    section('connection', action('check connection', 'check', page.check),
       select('transport', { auto: words['webrtc or'] ?? '', webrtc: words['webrtc alone'] ?? '', websocket: words['web alone'] ?? '' }, p.transport)),
   ];
 }

@@ -2,6 +2,7 @@
 import { glide, make } from './dom.js';
 import { splitStatus } from './status.js';
 
+const LINES = 72; // characters: a longer status has three lines on a phone
 const AWAY = 48; // pixels from the end: a person who scrolled further up gets a hint about new text
 
 /**
@@ -105,6 +106,7 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
     $('denied').hidden = !canRetryMic;
     if (shown === text) return false;
     shown = text;
+    body.classList.toggle('lengthy', text.length > LINES);
     const [first, rest] = splitStatus(text);
     const more = rest.replace(' ·', '\u00a0·'); // no line begins with a dot
     $('status').replaceChildren(make('b', '', first), ...(keys.includes('states choose mic') ? [' ', choice(rest.trim())] : [more]));

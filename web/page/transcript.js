@@ -14,7 +14,7 @@ import { markUnheard } from './unheard.js';
 /**
  * One line of a downloaded transcript. `card` is of a tool: the beginning of `text` that stands on its card, and whether the rest is for screen readers only.
  * `call`: what a canvas has shown or asked there, so that the card is whole after a reload.
- * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true, cutBy?: Turn['cutBy'], card?: {title: string, status: string, quiet: boolean}, call?: Shown}} Line
+ * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true, cutBy?: Turn['cutBy'], card?: {title: string, status: string, quiet: boolean}, call?: Shown, isRule?: true}} Line
  */
 
 const KEY = 'voxgate.transcript';
@@ -110,7 +110,7 @@ export class Transcript {
     const { role, text, interrupted, cutBy } = line;
     this.#keptAt = Date.parse(line.at) || 0;
     if (role === 'tool') this.#add(this.#restoreCard(make('div', 'card'), line));
-    else if (role === 'note') this.note(text);
+    else if (role === 'note') line.isRule ? this.#rule(text) : this.note(text);
     else this.turn({ id: id ?? `kept ${this.#begun}`, role, text, final: true, interrupted: Boolean(interrupted), ...(cutBy && { cutBy }) });
     this.#keptAt = 0;
     const last = this.#log.lastElementChild;
@@ -149,6 +149,11 @@ export class Transcript {
     this.#shown = new Map();
   }
 
+  /** @param {string} text */
+  #rule(text) {
+    this.#add(make('p', 'rule', text), { role: 'note', text, isRule: true });
+  }
+
   /** Another conversation begins. @param {boolean} [known] it goes on with what was said */
   begin(known = false) {
     this.#shown = new Map();
@@ -158,8 +163,7 @@ export class Transcript {
     const last = this.#log.lastElementChild;
     if (!last) return;
     if (last.matches('.rule')) last.remove(); // nothing came of that one
-    const e = make('p', 'rule', fill(words['new conversation'], { time: timeOf() }));
-    this.#add(e, { role: 'note', text: e.textContent ?? '' });
+    this.#rule(fill(words['new conversation'], { time: timeOf() }));
   }
 
   /** @param {Turn} turn */
