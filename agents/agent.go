@@ -35,12 +35,12 @@ type Agent struct {
 	Limits     limits          `json:"limits,omitzero"`     // limits of a conversation
 	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
 	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig for everything else
-	Turns      json.RawMessage `json:"turns,omitzero"`      // who decides about turns, and how: a LiveConfig's voxgate.turns
+	Turns      json.RawMessage `json:"turns,omitzero"`      // detection of the end of turns: voxgate.turns of a LiveConfig
 	Silence    *silence        `json:"silence,omitzero"`    // reaction to a silent caller (nil: none)
-	Waiting    *waiting        `json:"waiting,omitzero"`    // what the caller hears during a slow tool call (nil: nothing)
-	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of what a model writes about a conversation after its end
+	Waiting    *waiting        `json:"waiting,omitzero"`    // sound or speech during a slow tool call (nil: silence)
+	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of the summary that a model writes after the conversation
 	Record     *bool           `json:"record,omitzero"`     // whether to record the conversation
-	Keys       int             `json:"keys,omitzero"`       // number of phone keys sent to the model at once (0: after a pause)
+	Keys       int             `json:"keys,omitzero"`       // number of phone keys that make a number for the model (0: keys until a pause)
 	Collect    []string        `json:"collect,omitzero"`    // names of values that callers enter by keys and the model must not see
 	Attributes []string        `json:"attributes,omitzero"` // patterns of the call attributes sent to the model
 }
@@ -56,17 +56,17 @@ const MaxKeys = 64
 // maxLimit bounds both fields of limits: it is almost two years in minutes, or a million dollars.
 const maxLimit = 1_000_000
 
-// silence configures the reaction to a silent caller: the field of the same name in a LiveConfig.
+// silence configures the reaction to a silent caller: the field "silence" in voxgate of a LiveConfig.
 type silence struct {
 	After string `json:"after"`          // length of the silence: "8s"
-	Say   string `json:"say,omitzero"`   // the instruction for the model to ask
+	Say   string `json:"say,omitzero"`   // instruction for the question that the model asks
 	Times *int   `json:"times,omitzero"` // how often the model asks before it says goodbye (0: no limit)
 }
 
-// waiting configures what the caller hears during a slow tool call: the field of the same name in a LiveConfig.
+// waiting configures the sound during a slow tool call: the field "waiting" in voxgate of a LiveConfig.
 type waiting struct {
 	Sound *bool  `json:"sound,omitzero"` // a soft tone (nil: true)
-	Say   string `json:"say,omitzero"`   // the instruction for the model to speak, if it can
+	Say   string `json:"say,omitzero"`   // instruction for a sentence of the model, if it can speak during a tool call
 }
 
 // thinkingLevels are the values of the Thinking field.
@@ -289,7 +289,7 @@ func (a *Agent) servesProtocol(protocol string) bool {
 
 var variablePattern = regexp.MustCompile(`\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}`)
 
-// variableNames returns the {{variables}} of the prompt and the greeting.
+// variableNames returns the names of the {{variables}} in the prompt and the greeting, with duplicates.
 func (a *Agent) variableNames() (names []string) {
 	text := a.Prompt
 	if a.Greeting != nil {
@@ -304,8 +304,8 @@ func (a *Agent) variableNames() (names []string) {
 // maxValue bounds the value of a variable, in bytes: enough for an address, but not for a prompt.
 const maxValue = 1000
 
-// WithVariables returns the agent with values in place of its {{variables}}. They are quoted, so that the model treats them as
-// data.
+// WithVariables returns a copy of the agent with values in place of its {{variables}}. The values are quoted, so that the
+// model treats them as data. It returns an error for a missing, an unknown or a too long value.
 func (a *Agent) WithVariables(values map[string]string) (*Agent, error) {
 	names := a.variableNames()
 	for name, value := range values {
@@ -333,7 +333,7 @@ func (a *Agent) WithVariables(values map[string]string) (*Agent, error) {
 		greeting := fill(*a.Greeting)
 		filled.Greeting = &greeting
 	}
-	if _, _, err := filled.parseSteps(); err != nil { // the value of a variable makes the fields of a step invalid
+	if _, _, err := filled.parseSteps(); err != nil { // a value stood in the fields of a step, and made them invalid
 		return nil, &fieldError{"variables", err}
 	}
 	return &filled, nil

@@ -39,7 +39,7 @@ type Folder struct {
 	watch *filewatch.Watch
 
 	mu     sync.Mutex
-	agents []*Agent // sorted by name
+	agents []*Agent // sorted by name, or in the order given to New
 	files  []File   // state of the files at the last reload
 	checks []func(*Agent) error
 }
@@ -47,7 +47,7 @@ type Folder struct {
 // File is the state of an agent's file as of the last reload.
 type File struct {
 	Name string // name of the agent
-	Err  error  // why it is invalid, with file and line; a previous version of the agent stays in use
+	Err  error  // error with file and line, or nil for a valid file; after an error, the previous version of the agent stays
 }
 
 // Open reads a folder. The error joins the errors of all files, each with the name of the file and the line.
@@ -77,7 +77,8 @@ func (f *Folder) listFiles() ([]string, error) {
 	return files, nil
 }
 
-// readAll reads the files. If a file is invalid, the previous version of its agent stays.
+// readAll replaces the agents by those of the files. If a file is invalid, the previous version of its agent stays, and
+// the result joins the errors.
 func (f *Folder) readAll(files []string) error {
 	var list []*Agent
 	var state []File
@@ -153,8 +154,8 @@ func (f *Folder) Names() (names []string) {
 	return names
 }
 
-// AddCheck adds a check of all agents that can be reached by phone over a protocol. It runs now and on every reload. Its errors
-// name the file.
+// AddCheck adds a check of all agents that can be reached by phone over a protocol. The check runs now and on every reload.
+// The result joins the errors of the check, each with the file.
 func (f *Folder) AddCheck(protocol string, check func(*Agent) error) error {
 	if f == nil {
 		return nil
@@ -191,7 +192,8 @@ func (f *Folder) runChecks(a *Agent) error {
 // telephoneTools are the tools of phone calls (package phone), in addition to the operator's.
 var telephoneTools = []string{"collect_digits", "end_call", "send_dtmf", "transfer_call"}
 
-// CheckTools returns an error for each agent with a tool that is neither one of the operator's (toolNames) nor a phone tool.
+// CheckTools reads the files again, and returns an error for each agent with an unknown tool. Known tools are those of the
+// operator, in toolNames, and the phone tools.
 func (f *Folder) CheckTools(toolNames []string) error {
 	if f == nil {
 		return nil
@@ -241,7 +243,7 @@ func (f *Folder) PhoneAgents(protocol string) (list []*Agent) {
 func (f *Folder) Select(o *bridge.SessionRequest, values map[string]string) error {
 	a, granted, err := f.selectAgent(o, values)
 	switch {
-	// An unknown name is an error only if there is nothing to resume.
+	// An unknown name is an error only if the resume fails.
 	case err != nil && o.ResumeToken != "":
 		o.ResumeError = cmp.Or(o.ResumeError, err)
 		return nil
@@ -305,7 +307,7 @@ func UnknownAgent(name string) error {
 	return newError(bridge.CodeBadMessage, http.StatusNotFound, "There is no agent %.64q here.", name)
 }
 
-// ErrorField is the Field of all errors about the choice of agent. Status of these errors is an HTTP status.
+// ErrorField is the Field of each [bridge.Error] about the choice of agent. The Status of these errors is set.
 const ErrorField = "agent"
 
 func newError(code bridge.Code, status int, format string, args ...any) error {
@@ -363,8 +365,8 @@ func readFile(file, name string, known []string) (*Agent, error) {
 
 const fence = "---"
 
-// splitFrontMatter divides a file into its front matter and the prompt, with the file's line numbers. Empty lines and
-// comments may come first.
+// splitFrontMatter divides a file into its front matter and the prompt. front is padded with empty lines, so that its line
+// numbers are those of the file. Empty lines and comments may come first.
 //
 // A malformed front matter is an error. As part of the prompt, its restrictions would not apply.
 func splitFrontMatter(text []byte) (front, prompt []byte, err error) {
@@ -424,7 +426,8 @@ func isFence(line string) bool { return strings.TrimSpace(line) == fence }
 var almostFence = regexp.MustCompile("^\\s*([-–—−]{1,2}|[-–—−]{4,}|[–—−]+|" +
 	"\\+{3,}|;{3,}|`{3,}\\s*(ya?ml|json|toml)?)\\s*$")
 
-// misplacedFront returns an error if a file without front matter at its start contains something that looks like one.
+// misplacedFront returns an error if a file without front matter contains lines that look like front matter. begin is the
+// index of the first line that is neither empty nor a comment.
 func misplacedFront(lines []string, begin int) error {
 	if begin < len(lines) && almostFence.MatchString(lines[begin]) {
 		err := fmt.Errorf("front matter begins and ends with a line of three dashes, not with %q", strings.TrimSpace(lines[begin]))
@@ -490,7 +493,7 @@ var yamlHints = map[string]string{
 	"found unknown escape character":              "in double quotation marks a backslash must be doubled",
 }
 
-// explainYAMLError returns the parser's message, without the line, and what to do about it.
+// explainYAMLError returns the parser's message, without the line, and a hint for the author if yamlHints has one.
 func explainYAMLError(err error) string {
 	message := yamlErrorPrefix.ReplaceAllString(err.Error(), "")
 	for found, hint := range yamlHints {

@@ -123,7 +123,7 @@ func decodeNames(value *yaml.Node, list *[]string) error {
 	return value.Decode(list)
 }
 
-// parseAsk returns the fields that a step asks for, in order.
+// parseAsk parses the field "ask" of a step. It returns the values that the step asks for, in order.
 func parseAsk(value *yaml.Node) (list []flow.Field, err error) {
 	if value.Kind != yaml.MappingNode {
 		return nil, errors.New("must be a list of name: type, one per line")
@@ -138,7 +138,8 @@ func parseAsk(value *yaml.Node) (list []flow.Field, err error) {
 	return list, nil
 }
 
-// shiftLines adds by to the line numbers of a node, so that they count from the start of the prompt.
+// shiftLines adds the number by to the line numbers of a node and its children, so that they count from the start of the
+// prompt.
 func (s *section) shiftLines(node *yaml.Node, by int) {
 	node.Line += by
 	for _, n := range node.Content {
@@ -146,7 +147,7 @@ func (s *section) shiftLines(node *yaml.Node, by int) {
 	}
 }
 
-// keyLine returns the line of a field, or the line of the heading if the field is missing.
+// keyLine returns the line of a field of the step, or the line of the step's heading if the field is missing.
 func (s *section) keyLine(key string) int {
 	if line := keyLine(&s.fields, key); key != "" && line > 0 {
 		return line
@@ -154,8 +155,8 @@ func (s *section) keyLine(key string) int {
 	return s.line
 }
 
-// checkTools returns an error if a step uses a tool that the agent lacks, or that is not in the tools file. A nil list
-// is not checked.
+// checkTools returns an error if a step uses a tool that is missing in a.Tools or in a.knownTools. A nil list allows all
+// tools.
 func (a *Agent) checkTools(plan flow.Plan) *flow.PlanError {
 	for i, s := range plan {
 		for _, tool := range s.Tools {

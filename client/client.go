@@ -72,7 +72,7 @@ type Tool struct {
 	Run func(ctx context.Context, args json.RawMessage) (any, error)
 }
 
-// ErrEnded is returned after the end of a conversation. [Conversation.Err] has the reason.
+// ErrEnded is returned by methods that are called after the end of a conversation. [Conversation.Err] has the reason.
 var ErrEnded = errors.New("the conversation has ended")
 
 // Error is an error that the gateway reports.
@@ -90,7 +90,7 @@ func (e *Error) isFinal() bool { return e.Code != "busy" && e.Code != "" }
 // Conversation is a conversation with the model. Its methods may be called concurrently.
 type Conversation struct {
 	options Options
-	ctx     context.Context // ends with Close
+	ctx     context.Context // canceled by Close
 	cancel  context.CancelFunc
 	events  chan Event
 	done    chan struct{} // closed after the last event
@@ -109,7 +109,7 @@ type Conversation struct {
 	isResumed   bool // whether the newest connection resumed the conversation
 	lastEvent   int64
 	generation  int64 // generation of the voice; audio of older generations was interrupted
-	peer        Peer  // of the newest connection; nil without WebRTC
+	peer        Peer  // WebRTC peer of the newest connection; nil without WebRTC
 }
 
 // Dial opens a conversation. It blocks until the model listens, for 15 s at most. ctx limits only Dial. Read
@@ -319,7 +319,7 @@ func (c *Conversation) end(reason error) {
 	c.mu.Unlock()
 }
 
-// setConnection sets the connection that the methods send on, or none.
+// setConnection sets the connection on which the methods send. With nil it closes the current connection.
 func (c *Conversation) setConnection(ws *websocket.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -377,7 +377,7 @@ func (c *Conversation) connect(ctx context.Context) (_ *websocket.Conn, backlog 
 	}
 	isNew := c.resumeToken == ""
 	abandon := func() {
-		if isNew { // else the gateway would keep for a minute what nothing can resume
+		if isNew { // without this, the gateway would keep the new conversation, which nothing can resume, for a minute
 			c.mu.Lock()
 			_ = c.writeMessage(ws, "DISCONNECT_GEMINI", nil) // if it fails, the gateway ends the conversation later
 			c.mu.Unlock()
@@ -416,9 +416,9 @@ func (c *Conversation) connect(ctx context.Context) (_ *websocket.Conn, backlog 
 
 // UpgradeError reports that no WebSocket was opened.
 type UpgradeError struct {
-	Status int    // of the HTTP response that came instead; 0 means none
-	Body   string // its first line
-	Err    error  // of the connection, if no response came
+	Status int    // status of the HTTP response that came instead; 0 means that no response came
+	Body   string // first line of the response's body
+	Err    error  // error of the connection, if no response came
 }
 
 func (e *UpgradeError) Error() string {

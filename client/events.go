@@ -20,7 +20,7 @@ type (
 	// carries the voice instead.
 	Audio struct{ PCM []int16 }
 
-	// Interrupted ends the answer: discard audio that has not been played. PlayedText is what the person heard.
+	// Interrupted ends the answer: discard audio that has not been played. PlayedText is the part of the answer that the person heard.
 	Interrupted struct {
 		Turn       int
 		PlayedText string
@@ -33,10 +33,10 @@ type (
 	// ModelText is a piece of the transcript of the model's voice, or of its text.
 	ModelText struct{ Text string }
 
-	// Speaking is the beginning of the model's answer.
+	// Speaking is the beginning of the model's answer; Turn is the number of the answer's turn.
 	Speaking struct{ Turn int }
 
-	// TurnComplete is the end of an answer that was played to its end.
+	// TurnComplete is the end of an answer that was played to its end. Turn is the number of [Speaking].
 	TurnComplete struct{ Turn int }
 
 	// State is the state of the connection to the model, such as live or resuming. Message is for the person who waits;

@@ -9,7 +9,7 @@ import (
 	"voxgate/client"
 )
 
-// A conversation with a tool, in text. An app would also call SendAudio with what its microphone records, and play Audio.
+// A conversation with a tool, in text. A voice app would also send its microphone by SendAudio, and play the Audio events.
 func Example() {
 	ctx := context.Background()
 	conversation, err := client.Dial(ctx, client.Options{

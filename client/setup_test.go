@@ -23,8 +23,8 @@ const (
 	disconnected = `{"type":"GEMINI_DISCONNECTED","payload":{"reason":"The gateway is shutting down."}}`
 )
 
-// startScript starts a server that sends these messages to its first client, the next ones to the second, and so on, and then closes
-// the connection of all but the last.
+// startScript starts a server with a list of messages for each client, in the order of their connections. The server
+// sends a client its messages, and then closes the connection. Only the last client's connection stays open.
 func startScript(t *testing.T, scripts ...[]string) (url string) {
 	t.Helper()
 	var clients atomic.Int32

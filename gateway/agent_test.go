@@ -25,7 +25,8 @@ import (
 	"voxgate/signaling/compat/openai/openaitest"
 )
 
-// beeps is a Gemini that says nothing but a beep, once in a connection, when it hears something. Its setups come by the channel.
+// beeps starts a fake Gemini. In each connection it plays one beep when it hears audio. The channel seen receives the setup
+// messages of all connections.
 func beeps(t *testing.T) (url string, seen chan string) {
 	seen = make(chan string, 32)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +67,7 @@ func beeps(t *testing.T) (url string, seen chan string) {
 	return s.URL, seen
 }
 
-// dialWebSocket is a client of a protocol over WebSocket.
+// dialWebSocket opens a WebSocket at a path of the gateway, and sends the first messages.
 func (p *program) dialWebSocket(path string, first ...string) *conversation {
 	p.t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+path, nil)
@@ -82,7 +83,7 @@ func (p *program) dialWebSocket(path string, first ...string) *conversation {
 	return c
 }
 
-// writeTempFile is a file of JSON.
+// writeTempFile writes a JSON text to a temporary file, and returns its path.
 func writeTempFile(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "file.json")
@@ -92,7 +93,7 @@ func writeTempFile(t *testing.T, text string) string {
 	return file
 }
 
-// writeAgents is a folder of agents.
+// writeAgents writes agent files, by name, to a temporary folder.
 func writeAgents(t *testing.T, files map[string]string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -104,8 +105,8 @@ func writeAgents(t *testing.T, files map[string]string) (folder string) {
 	return folder
 }
 
-// At each endpoint, what the session webhook says of the agent counts from the first set-up on, whatever the client
-// configures then and later, and what it does not say is left as the client or the operator's file has it.
+// At each endpoint, the agent's fields in the session webhook's answer apply from the first setup on. Nothing that the
+// client configures, then or later, overrides them. Other fields come from the client or from the operator's file.
 func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -145,9 +146,9 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 	for _, door := range []struct {
 		name string
 		call func() *conversation
-		kept []string // of what the webhook does not say
+		kept []string // settings in the setup that the webhook leaves unchanged
 
-		update, done string // that the client sends, and the type of what answers it
+		update, done string // a change that the client sends, and the type of its answer
 	}{
 		{
 			"web", func() *conversation { return p.openConversation("{" + config + "}}") },
@@ -209,7 +210,7 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 		if !c.awaitEvent(door.done, "") {
 			t.Fatalf("%s: %s", door.name, c.all.String())
 		}
-		door.kept = nil // a change replaces what the client had
+		door.kept = nil // the change replaces the settings that the client had sent
 		for len(seen) > 0 {
 			check()
 		}
@@ -217,7 +218,7 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 	}
 }
 
-// postOffer calls an agent as clients of WHIP do, and stays.
+// postOffer calls an agent as clients of WHIP do. The call stays open until the end of the test.
 func (p *program) postOffer(path string) {
 	p.t.Helper()
 	caller, err := rtctest.New(rtctest.Options{})
@@ -238,7 +239,7 @@ func (p *program) postOffer(path string) {
 	}
 }
 
-// post sends a request, and returns what it is answered.
+// post sends a POST request with a body of the given media type, and returns the status and body of the answer.
 func (p *program) post(path, kind, body string) (status int, answer string) {
 	p.t.Helper()
 	resp, err := http.Post(p.url+path, kind, strings.NewReader(body))
@@ -250,7 +251,7 @@ func (p *program) post(path, kind, body string) (status int, answer string) {
 	return resp.StatusCode, string(raw)
 }
 
-// buildOffer is one of a caller by WebRTC, who stays.
+// buildOffer returns the SDP offer of a WebRTC caller, which is closed at the end of the test.
 func (p *program) buildOffer() (sdp string) {
 	p.t.Helper()
 	caller, err := rtctest.New(rtctest.Options{})
@@ -264,7 +265,7 @@ func (p *program) buildOffer() (sdp string) {
 	return sdp
 }
 
-// ringTrunk rings a number at a trunk, and lets it hang up.
+// ringTrunk calls a number from the trunk by SIP, and acknowledges an answer or a BYE of the gateway.
 func (p *program) ringTrunk(trunk, number string) {
 	p.t.Helper()
 	conn, err := net.Dial("udp", trunk)
@@ -277,7 +278,7 @@ func (p *program) ringTrunk(trunk, number string) {
 		"From: <sip:ada@127.0.0.1>;tag=1\r\nTo: <sip:%[4]s@127.0.0.1>\r\nCall-ID: a-%[4]s\r\nX-Order: 17\r\n"+
 		"History-Info: <sip:desk@192.0.2.1>;index=1\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%[1]s>\r\n"+
 		"Content-Type: application/sdp\r\nContent-Length: %[2]d\r\n\r\n%[3]s", conn.LocalAddr(), len(sdp), sdp, number)
-	go func() { // until the test ends
+	go func() { // ends when the test closes conn
 		b := make([]byte, 2000)
 		for {
 			n, err := conn.Read(b)
@@ -298,9 +299,9 @@ func (p *program) ringTrunk(trunk, number string) {
 	}()
 }
 
-// The agents of examples/agents answer at every endpoint, each as its file has it. Where sound goes by RTP, or in Twilio's stream, the
-// model hears the caller, and the caller the model. An agent that there is not is refused in the words of the protocol, before there is
-// a session with the model.
+// The agents of examples/agents answer at every endpoint with the settings of their files. Where audio goes by RTP, or in
+// Twilio's stream, caller and model hear each other. An unknown agent is rejected in the form of the protocol, before a
+// session with the model begins.
 func TestAgentsAtEveryEndpoint(t *testing.T) {
 	t.Parallel()
 	model, seen := beeps(t)
@@ -312,7 +313,8 @@ func TestAgentsAtEveryEndpoint(t *testing.T) {
 	))
 	trunk := p.awaitLog(`transport=UDP at=(\S+)`)
 	const live = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
-	// dial calls an agent. It returns what hears the model, where there is such, and for an agent that there is not what the endpoint says.
+	// Each function calls an agent. refused is the answer of the endpoint, which is a rejection for an unknown agent. back
+	// receives the model's voice; it hears nothing in calls without RTP.
 	doors := map[string]func(agent, number string) (refused string, back *voiceReceiver){
 		"web": func(agent, _ string) (string, *voiceReceiver) {
 			c := p.dialWebSocket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
@@ -379,7 +381,7 @@ func TestAgentsAtEveryEndpoint(t *testing.T) {
 			_, back := dial(agent.name, agent.number)
 			select {
 			case raw := <-seen:
-				for !strings.Contains(raw, "systemInstruction") { // of an OpenAI client's session, which goes on without an agent
+				for !strings.Contains(raw, "systemInstruction") { // skip an OpenAI client's setup without an agent
 					raw = <-seen
 				}
 				for _, want := range []string{agent.prompt, `"voiceName":"` + agent.voice, agent.next} {
@@ -411,7 +413,8 @@ func TestAgentsAtEveryEndpoint(t *testing.T) {
 	}
 }
 
-// awaitEitherText reads until a message with one of two texts comes, or the end, and returns what has come.
+// awaitEitherText reads until a message contains one of two texts, or the connection ends. It returns all messages so
+// far. An empty text matches nothing.
 func (c *conversation) awaitEitherText(one, other string) string {
 	for {
 		_, raw, err := c.conn.ReadMessage()
@@ -425,7 +428,8 @@ func (c *conversation) awaitEitherText(one, other string) string {
 	}
 }
 
-// Who wins: the table of docs/agents.md, at the endpoints whose clients say how the model is, each field by itself.
+// The precedence of settings is that of the table in docs/agents.md, for each field separately. The test uses the
+// endpoints whose clients can configure the model.
 func TestPrecedenceOfAgents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -465,7 +469,7 @@ func TestPrecedenceOfAgents(t *testing.T) {
 		}
 		return minted.Token
 	}
-	// Each opens a conversation with the agent desk, and says a prompt, if it is not empty.
+	// Each function opens a conversation with the agent desk, and sends a prompt of the client unless it is empty.
 	doors := map[string]func(token, prompt string){
 		"web": func(token, prompt string) {
 			config := filled(map[string]any{"systemInstruction": prompt})
@@ -530,7 +534,7 @@ func TestPrecedenceOfAgents(t *testing.T) {
 	}
 }
 
-// filled is an object of the fields that are not "".
+// filled returns a JSON object with the fields whose value is not "".
 func filled(fields map[string]any) []byte {
 	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == "" })
 	raw, _ := json.Marshal(fields)

@@ -31,10 +31,10 @@ import (
 	"voxgate/media/opus"
 )
 
-// beep is what the model of these tests says, in Hz, and spoken what it hears.
+// beep is the tone that the model of these tests plays, in Hz, and spoken the tone that callers send to it.
 const beep, spoken = 880, 440
 
-// voiceReceiver waits for the model's beep in what comes.
+// voiceReceiver waits for the model's beep in the received audio.
 type voiceReceiver struct {
 	t     *testing.T
 	heard chan struct{}
@@ -42,10 +42,10 @@ type voiceReceiver struct {
 	rate  int
 
 	mu   sync.Mutex
-	ends []func() // of the call
+	ends []func() // functions that end the call
 }
 
-// hangUp ends the call: a model that says no more would be dialled again.
+// hangUp ends the call. Otherwise the gateway would reconnect to the model, which plays no second beep.
 func (v *voiceReceiver) hangUp() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -54,7 +54,7 @@ func (v *voiceReceiver) hangUp() {
 	}
 }
 
-// without is a call without RTP: nothing is heard of it.
+// without returns the results of a call without RTP: the endpoint's answer, and a receiver that only ends the call.
 func without(c *conversation, said string) (string, *voiceReceiver) {
 	return said, &voiceReceiver{ends: []func(){func() { c.conn.Close() }}}
 }
@@ -63,7 +63,7 @@ func newVoiceReceiver(t *testing.T, rate int) *voiceReceiver {
 	return &voiceReceiver{t: t, heard: make(chan struct{}), rate: rate}
 }
 
-// listen takes packets until there are no more.
+// listen decodes the packets that next returns, until next fails.
 func (v *voiceReceiver) listen(decoder media.Decoder, err error, next func() (*rtp.Packet, error)) {
 	if err != nil {
 		v.t.Error(err)
@@ -87,7 +87,7 @@ func (v *voiceReceiver) listen(decoder media.Decoder, err error, next func() (*r
 	}
 }
 
-// track listens to a voice that comes by WebRTC.
+// track receives a voice over WebRTC until the track ends.
 func (v *voiceReceiver) track(track *webrtc.TrackRemote) {
 	decoder, err := opus.NewDecoder(v.rate, "libopus")
 	v.listen(decoder, err, func() (*rtp.Packet, error) {
@@ -96,7 +96,7 @@ func (v *voiceReceiver) track(track *webrtc.TrackRemote) {
 	})
 }
 
-// says sends a tone, packet by packet of 20 ms, until stop is called, or the test ends.
+// says sends a tone in packets of 20 ms, until stop is called or the test ends. If err is not nil, it fails the test.
 func says(t *testing.T, encoder media.Encoder, err error, rate int, send func(packet []byte)) (stop func()) {
 	if err != nil {
 		t.Error(err)
@@ -124,7 +124,8 @@ func says(t *testing.T, encoder media.Encoder, err error, rate int, send func(pa
 	return stop
 }
 
-// callByWebRTC is one by WebRTC, whose offer send sends. What it is answered has an SDP, or says why there is none.
+// callByWebRTC calls over WebRTC. The function send sends the offer and returns the answer of the endpoint, which contains
+// an SDP answer or an error. back receives the model's voice.
 func (p *program) callByWebRTC(send func(offer string) (answer string)) (answer string, back *voiceReceiver) {
 	p.t.Helper()
 	back = newVoiceReceiver(p.t, 24000)
@@ -153,7 +154,7 @@ func (p *program) callByWebRTC(send func(offer string) (answer string)) (answer 
 	return answer, back
 }
 
-// line is the sound of a telephone: G.711.
+// line sends and receives the audio of a telephone: G.711 over RTP.
 type line struct {
 	conn net.PacketConn
 	port int
@@ -184,7 +185,8 @@ func newLine(t *testing.T) *line {
 	return l
 }
 
-// talk says something where a description wants it, until the call is ended by bye.
+// talk starts to send a tone to the address in an SDP, and returns. The receiver's hangUp calls bye, which ends the call, and
+// stops the tone.
 func (l *line) talk(sdp string, bye func()) {
 	to := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
 	_, port, _ := strings.Cut(sdp, "m=audio ")
@@ -194,7 +196,7 @@ func (l *line) talk(sdp string, bye func()) {
 	}
 	encoder, err := g711.MuLaw.NewEncoder(8000)
 	p := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}}
-	l.back.mu.Lock() // before something is said, and so before the answer is heard
+	l.back.mu.Lock() // held until ends is complete: the answer may be heard at once
 	defer l.back.mu.Unlock()
 	l.back.ends = append(l.back.ends, bye, says(l.back.t, encoder, err, 8000, func(packet []byte) {
 		p.SequenceNumber++
@@ -206,11 +208,11 @@ func (l *line) talk(sdp string, bye func()) {
 	}))
 }
 
-// twilioAt is the public URL that Twilio signs its requests for, and twilioSecret what it signs them with.
+// twilioAt is the public URL in the signatures of Twilio's requests, and twilioSecret the key of these signatures.
 const twilioAt, twilioSecret = "https://voice.example.org", "twilio's"
 
-// callAsTwilio calls a number as Twilio does: a signed report of the call, and then a signed stream of G.711 in JSON where
-// the answer wants it.
+// callAsTwilio calls a number as Twilio does. It sends a signed report of the call, and then a signed stream of G.711 in
+// JSON to the URL in the answer. answer is the answer to the report.
 func (p *program) callAsTwilio(number string) (answer string, back *voiceReceiver) {
 	p.t.Helper()
 	signed := func(at, fields string) string {
@@ -272,7 +274,7 @@ func (p *program) callAsTwilio(number string) (answer string, back *voiceReceive
 	return "", back
 }
 
-// callByTrunk rings a number at a trunk, with the sound of a line, and reports whether it was answered.
+// callByTrunk calls a number from the trunk by SIP, with the audio of sound. It reports whether the gateway answered.
 func (p *program) callByTrunk(trunk, number string, sound *line) (answered bool) {
 	p.t.Helper()
 	request := func(method, tag string, cseq int, body string) string {

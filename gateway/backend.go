@@ -17,7 +17,8 @@ func (g *gateway) openGemini(context.Context) (end func(context.Context) error, 
 	return closeFunc(stop), nil
 }
 
-// newGeminiClient returns a client of Gemini, or of the emulator, which runs until stop is called.
+// newGeminiClient returns a client of Gemini, or of the emulator, which runs until stop is called. name is the kind of the
+// backend: gemini, vertex or emulator.
 func newGeminiClient(s settings, log *slog.Logger) (client *api.Client, name string, stop func(), err error) {
 	client = &api.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
 	switch {

@@ -57,8 +57,8 @@ func (p *program) runShortConversation() {
 	c.conn.Close()
 }
 
-// What is left of a conversation is in a file: what was said, what it cost, the recording. Old files of the gateway's are deleted, others
-// are not. What the disk refuses is counted.
+// A call file has the transcript, the cost and the recordings of a conversation. Old files of the gateway are deleted,
+// other files are not. Files that cannot be written are counted.
 func TestFilesOfCalls(t *testing.T) {
 	calls, recordings := t.TempDir(), t.TempDir()
 	const day = "2026-01-02T03-04-05.006Z-ABC"
@@ -120,7 +120,7 @@ func TestFilesOfCalls(t *testing.T) {
 	p.awaitLog(`msg="call file not written" call=(\S+)`)
 }
 
-// A recording is paused by the client, by its backend and by a tool, and the end says when.
+// The client, the backend and a tool can pause a recording. The report of the end has the times of the pauses.
 func TestTheRecordingPauses(t *testing.T) {
 	calls, recordings := t.TempDir(), t.TempDir()
 	tools := filepath.Join(t.TempDir(), "tools.json")
@@ -147,7 +147,8 @@ func TestTheRecordingPauses(t *testing.T) {
 	}
 }
 
-// The desk of examples/agents goes through its steps. The client learns of each, and the end says what was found out.
+// The agent desk of examples/agents goes through its steps. The client is told of each step, and the report of the end has
+// the collected values.
 func TestTheDeskGoesThroughItsSteps(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -20,12 +20,11 @@ import (
 	"voxgate/media/g711"
 )
 
-// serveTrunk answers calls by the last digit of the number: 0 to 2 are people who hang up when they are greeted, 3 and 4
-// machines that beep,
-// 5 and 6 are busy, 7 and 8 ring on, and 9 is unknown.
+// serveTrunk answers calls by the last digit of the number. 0 to 2 are people, who hang up after the greeting. 3 and 4 are
+// answering machines with a beep, 5 and 6 are busy, 7 and 8 ring without an answer, and 9 is unknown.
 func serveTrunk(trunk, sound net.PacketConn) {
 	sdp := fmt.Sprintf(callSDP, sound.LocalAddr().(*net.UDPAddr).Port)
-	var greeted sync.Map // those that wait for it, by the gateway's port
+	var greeted sync.Map // channels of the callees that wait for a greeting, by the RTP port of the gateway
 	go func() {
 		for b := make([]byte, 1500); ; {
 			_, from, err := sound.ReadFrom(b)
@@ -91,7 +90,7 @@ func serveTrunk(trunk, sound net.PacketConn) {
 	}
 }
 
-// speak sends what somebody says, and silence behind it, until they are greeted or the test is over.
+// speak sends the audio pcm, and then silence, until the callee is greeted or the test is over.
 func speak(sound net.PacketConn, port int, pcm []int16, greeted <-chan struct{}) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
@@ -102,7 +101,7 @@ func speak(sound net.PacketConn, port int, pcm []int16, greeted <-chan struct{})
 		packet.Payload = g711.MuLaw.AppendBytes(nil, frame)
 		packet.SequenceNumber++
 		packet.Timestamp += 160
-		raw, _ := packet.Marshal() // it can be
+		raw, _ := packet.Marshal() // these packets can be encoded
 		if _, err := sound.WriteTo(raw, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}); err != nil {
 			return
 		}
@@ -114,7 +113,7 @@ func speak(sound net.PacketConn, port int, pcm []int16, greeted <-chan struct{})
 	}
 }
 
-// The campaign of examples/ ends with a table of what became of its calls.
+// The campaign of examples/ ends with a table of the results of its calls.
 func TestCampaign(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

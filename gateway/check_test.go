@@ -9,7 +9,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// check-config reads all files, and says of each what is wrong, and where. Nothing listens, and no server of tools is started.
+// check-config reads all files, and names the mistakes in each, with their places. It opens no port and starts no server of
+// tools.
 func TestCheckConfig(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys.json")
@@ -89,7 +90,7 @@ tools: [look_up]`})
 			t.Errorf("%v: %v\n%s", test.settings, err, out)
 		}
 	}
-	for _, name := range []string{"a", "b"} { // a mistake in each file is named
+	for _, name := range []string{"a", "b"} { // the mistakes of both files are named
 		folder = writeAgents(t, map[string]string{"a": "---\nvoize: x\n---", "b": "---\nmodle: x\n---"})
 		if _, err := check("VOXGATE_AGENTS", folder); err == nil || strings.Count(err.Error(), name+".md:2: ") != 1 {
 			t.Errorf("%v", err)

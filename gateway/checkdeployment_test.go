@@ -32,7 +32,8 @@ import (
 
 const turnSecret = "the secret of the relay"
 
-// relayFor runs a TURN server on the loopback that takes credentials made of a secret, and relays to the peers that it may.
+// relayFor runs a TURN server on the loopback. It accepts credentials made from the secret, and relays to the peers for
+// which may returns true.
 func relayFor(t *testing.T, secret string, may func(net.IP) bool) (address string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -56,7 +57,7 @@ func relayFor(t *testing.T, secret string, may func(net.IP) bool) (address strin
 
 func toAnywhere(net.IP) bool { return true }
 
-// startProxy is a proxy in front of a gateway that changes requests and answers; nil: it does not.
+// startProxy starts a proxy in front of a gateway. The functions request and answer change what passes; nil changes nothing.
 func startProxy(t *testing.T, to string, request func(*http.Request), answer func(*http.Response)) (at string) {
 	t.Helper()
 	target, err := url.Parse(to)
@@ -82,7 +83,8 @@ func startProxy(t *testing.T, to string, request func(*http.Request), answer fun
 	return server.URL
 }
 
-// startTunnel passes TCP on, and what comes back as reply does, until stop is called or the test ends.
+// startTunnel forwards TCP connections to the gateway, until stop is called or the test ends. The function reply forwards
+// the gateway's bytes to the client.
 func startTunnel(t *testing.T, to string, reply func(client io.Writer, gateway io.Reader)) (at string, stop func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -112,7 +114,7 @@ func startTunnel(t *testing.T, to string, reply func(client io.Writer, gateway i
 	return "http://" + listener.Addr().String(), stop
 }
 
-// startExpiredTLSProxy serves TLS in front of a gateway with a certificate that has ended.
+// startExpiredTLSProxy starts a TLS proxy in front of a gateway, with an expired certificate.
 func startExpiredTLSProxy(t *testing.T, to string) (at string, roots *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -158,7 +160,7 @@ func TestCheckOfAGatewayThatDies(t *testing.T) {
 	lines, err := check.CheckGateway(ctx, check.Options{URL: url, Talk: time.Millisecond, Done: func(r check.Result) {
 		if r.Check == "voice" {
 			stop()
-			time.AfterFunc(time.Second/2, cancel) // the check need not wait longer; the client has dialled in vain by then
+			time.AfterFunc(time.Second/2, cancel) // ends the check, once the client has failed to dial again
 		}
 	}})
 	if last := lines[len(lines)-1]; err != nil || last.Check != "going on" || last.Passed {
@@ -166,7 +168,7 @@ func TestCheckOfAGatewayThatDies(t *testing.T) {
 	}
 }
 
-// A good deployment is well in all, and each thing that is wrong with others is named, with what mends it.
+// A good deployment passes all checks. For each fault of another deployment, the failed check and its remedy are named.
 func TestCheckDeployment(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys.json")
@@ -190,7 +192,7 @@ func TestCheckDeployment(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		open  func(t *testing.T, o *check.Options)
-		wrong string // name of the check; empty: all is well
+		wrong string // name of the check that fails; empty means none
 		mend  string
 	}{
 		{"good", func(t *testing.T, o *check.Options) {
@@ -212,14 +214,14 @@ func TestCheckDeployment(t *testing.T) {
 		{"a proxy that buffers", func(t *testing.T, o *check.Options) {
 			o.URL, _ = startTunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
 				head := make([]byte, 2)
-				for end := ""; !strings.HasSuffix(end, "\r\n\r\n"); { // of the answer's head, which passes
+				for end := ""; !strings.HasSuffix(end, "\r\n\r\n"); { // the head of the answer passes
 					if _, err := io.ReadFull(gateway, head[:1]); err != nil {
 						return
 					}
 					end += string(head[:1])
 					client.Write(head[:1])
 				}
-				body, _ := io.ReadAll(io.LimitReader(gateway, 4<<10)) // a page fills it, a conversation does not
+				body, _ := io.ReadAll(io.LimitReader(gateway, 4<<10)) // a page has more than 4 KiB; a conversation has less
 				client.Write(body)
 				io.Copy(client, gateway)
 			})

@@ -12,7 +12,7 @@ import (
 	"voxgate/bridge/gemini/probe"
 )
 
-// check google asks the server that the environment names, and check replay the emulator.
+// The command check google tests the server that the environment names, and check replay tests the emulator.
 func TestCheckGoogle(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

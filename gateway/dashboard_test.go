@@ -12,8 +12,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// Every metric of the dashboard, and of the documentation, is there in a program that held a conversation and refused one. A label
-// that an expression names is one of that metric.
+// A gateway that has held one conversation and rejected one exports every metric of the dashboard and the documentation.
+// The labels in the dashboard's expressions exist in the metric.
 func TestTheDashboardShowsWhatThereIs(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	key, err := access.NewKey(keys, "shop", []string{access.MayTalk})
@@ -108,7 +108,7 @@ func TestTheDashboardShowsWhatThereIs(t *testing.T) {
 	}
 }
 
-// base is the name of a metric without what Prometheus adds for a histogram.
+// base returns the name of a metric without the suffix of a histogram's series.
 func base(name string) string {
 	for _, suffix := range []string{"_bucket", "_count", "_sum"} {
 		name = strings.TrimSuffix(name, suffix)

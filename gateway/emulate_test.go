@@ -60,7 +60,7 @@ func TestEmulateMistakes(t *testing.T) {
 	}
 }
 
-// TestEmulateHelp wants every moment in the help, which is where people look.
+// TestEmulateHelp checks that the help lists every moment at which a fault may occur.
 func TestEmulateHelp(t *testing.T) {
 	var help bytes.Buffer
 	if _, _, err := parseEmulate([]string{"-h"}, &help); !errors.Is(err, flag.ErrHelp) {

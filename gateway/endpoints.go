@@ -10,7 +10,7 @@ import (
 
 // openEndpoints opens the endpoints of the page's port. Each protocol is a component.
 func (g *gateway) openEndpoints(ctx context.Context) (end func(context.Context) error, err error) {
-	g.endpoints = append(g.models.Endpoints(), // the following endpoints start no conversation:
+	g.endpoints = append(g.models.Endpoints(), // besides the REST API, endpoints that start no conversation:
 		signaling.Endpoint{Pattern: "POST /v1/tokens", Handler: g.gate},
 		signaling.Endpoint{Pattern: "GET /canvas/image", Handler: g.fetcher, Public: true},
 		signaling.Endpoint{Pattern: "GET /canvas/chips", Handler: g.chips, Public: true},

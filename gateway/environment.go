@@ -78,7 +78,7 @@ func (v variables) findUnknown(known []string) (sentences []string) {
 	return sentences
 }
 
-// editDistance returns how many letters must be inserted, deleted or replaced to turn a into b (Levenshtein).
+// editDistance returns the number of bytes to insert, delete or replace to turn text a into b (Levenshtein).
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

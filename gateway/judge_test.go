@@ -12,7 +12,7 @@ import (
 	"voxgate/media"
 )
 
-// TestEndOfTurnModel speaks a sentence where the gateway decides about turns: the model of `make turn-model` is asked about its end.
+// TestEndOfTurnModel speaks a sentence to a gateway that detects the end of turns: it asks the model of `make turn-model`.
 func TestEndOfTurnModel(t *testing.T) {
 	library, model := os.Getenv("VOXGATE_ONNXRUNTIME"), os.Getenv("VOXGATE_TURN_MODEL")
 	if library == "" || model == "" {

@@ -41,7 +41,7 @@ func TestLinksBetweenDocuments(t *testing.T) {
 	}
 }
 
-// hasAnchor reports whether a document has a heading with an anchor, as GitHub makes them.
+// hasAnchor reports whether a document has a heading for which GitHub creates this anchor.
 func hasAnchor(document, anchor string) bool {
 	for _, m := range heading.FindAllStringSubmatch(document, -1) {
 		name := strings.ToLower(strings.TrimSpace(notInAnchors.ReplaceAllString(m[1], "")))

@@ -22,7 +22,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// TestTheLogHasNoSecrets holds a conversation with everything that could go into a log, at its most talkative, and looks for it there.
+// TestTheLogHasNoSecrets holds a conversation with many kinds of secrets, and searches for them in the debug log.
 func TestTheLogHasNoSecrets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -145,7 +145,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 
 	speech := media.AppendBytes(nil, append(mediatest.Speech(1500*time.Millisecond, 16000), make([]int16, 2*16000)...))
 	secrets["sound"] = base64.StdEncoding.EncodeToString(speech[24000:24030])
-	for chunk := range bytesOf(speech, 24000) { // a multiple of 3: base64 has no padding within
+	for chunk := range bytesOf(speech, 24000) { // a multiple of 3, so that base64 has no padding between the pieces
 		c.sendMessage(
 			`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + base64.StdEncoding.EncodeToString(
 				chunk,
@@ -160,7 +160,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 
 	c.typeText("/drop")
 	p.awaitLog("connection resumed")
-	c.conn.Close() // without a word
+	c.conn.Close() // without a goodbye
 	p.awaitLog("conversation parked")
 	c = p.openConversation(fmt.Sprintf(`{},"resumable":true,"resumeToken":%q,"token":%q`, resume, mint()))
 	c.mustAwaitEvent("SETUP_COMPLETE", `"resumed":true`)
@@ -198,7 +198,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	}
 }
 
-// bytesOf are pieces of so many bytes.
+// bytesOf iterates over the pieces of a text, of size bytes each; the last may be shorter.
 func bytesOf(all []byte, size int) func(func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		for rest := all; len(rest) > 0; rest = rest[min(size, len(rest)):] {
@@ -209,7 +209,7 @@ func bytesOf(all []byte, size int) func(func([]byte) bool) {
 	}
 }
 
-// calls has the conversation go on by WebRTC for a moment, and returns the passwords of both sides.
+// calls connects the conversation by WebRTC for a moment, and returns the ICE passwords of the gateway and of the caller.
 func (c *conversation) calls(t *testing.T) (ours, theirs string) {
 	t.Helper()
 	caller, answer := c.offer(webrtc.NetworkTypeUDP4)

@@ -28,7 +28,7 @@ func getURL(t *testing.T, url string) (status int, body string) {
 	return resp.StatusCode, body
 }
 
-// What an operator sees of a conversation, at an address of their own.
+// The private listener exports metrics of a conversation, while it runs and after its end.
 func TestMetrics(t *testing.T) {
 	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
 	private := p.awaitLog(`msg=private at=(\S+)`)
@@ -59,8 +59,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Tokens are counted while the conversation runs, and whatever Gemini says of their modality: nothing of the 100,000
-// that it read and the 7,000 that it thought, nor the direction of 20,000 more.
+// Tokens are counted while the conversation runs, also without their modality: 100,000 read and 7,000 thought tokens here.
+// Another 20,000 are only in the total, so their direction is unknown, too.
 func TestTokensWithoutModality(t *testing.T) {
 	model := startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0", "-scenario", `{"faults":[{"on":"text","nth":1,"times":1,"send":` +
 		`"{\"usageMetadata\":{\"promptTokenCount\":100000,\"thoughtsTokenCount\":7000,\"totalTokenCount\":127000}}"}]}`}, env())
@@ -87,7 +87,7 @@ func TestTokensWithoutModality(t *testing.T) {
 	}
 }
 
-// awaitMetric waits until the metrics have a series, and returns them.
+// awaitMetric waits until the metrics contain a series, and returns the text of all metrics.
 func awaitMetric(t *testing.T, private, series string) string {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -99,7 +99,7 @@ func awaitMetric(t *testing.T, private, series string) string {
 	}
 }
 
-// filterMetrics is the gateway's own part of the metrics.
+// filterMetrics returns the lines of the gateway's own metrics, without the buckets of histograms.
 func filterMetrics(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -110,7 +110,7 @@ func filterMetrics(text string) string {
 	return strings.Join(lines, "")
 }
 
-// What is the operator's is at the private address and nowhere else.
+// Metrics, health and the profiler are served at the private address only.
 func TestThePrivateListener(t *testing.T) {
 	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
 	private := p.awaitLog(`msg=private at=(\S+)`)
@@ -161,7 +161,7 @@ func TestFoldersMustBeThere(t *testing.T) {
 	}
 }
 
-// A program whose environment names a collector sends it conversations; one without a collector makes nothing for it.
+// A gateway sends traces of conversations to the collector that the environment names. Without a collector it creates none.
 func TestTraces(t *testing.T) {
 	sent := make(chan string, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -175,7 +175,7 @@ func TestTraces(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0"}, env())
 	p.askOnce(`{}`)
-	p.stopGateway() // what was not sent yet is sent now
+	p.stopGateway() // sends the remaining spans
 	close(sent)
 	var all strings.Builder
 	for one := range sent {
@@ -188,7 +188,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// What becomes of the calls that we make is counted, and how well their sound came through.
+// The results of outgoing calls, and the quality of their audio, are in the metrics.
 func TestMetricsOfTelephones(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -261,7 +261,7 @@ func TestMetricsOfTelephones(t *testing.T) {
 	awaitMetric(t, private, `voxgate_refusals_total{rule="sip no agent"} 1`)
 }
 
-// requestWithKey asks with a server key.
+// requestWithKey sends a request with a server key, and returns the body of the answer.
 func (p *program) requestWithKey(key, method, path, body string) string {
 	r, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
 	if err != nil {
@@ -279,7 +279,8 @@ func (p *program) requestWithKey(key, method, path, body string) string {
 	return string(b)
 }
 
-// reportLoss says that so many of so many packets were lost of a stream that comes from an address.
+// reportLoss sends an RTCP report about the stream that comes from the address `from`. It reports the number of lost
+// packets, out of the number in the parameter of.
 func reportLoss(t *testing.T, sound net.PacketConn, from *net.UDPAddr, lost, of uint32) {
 	t.Helper()
 	var ours rtp.Packet
@@ -291,7 +292,7 @@ func reportLoss(t *testing.T, sound net.PacketConn, from *net.UDPAddr, lost, of 
 			err = ours.Unmarshal(b[:n])
 		}
 	}
-	for _, share := range []uint32{0, 1} { // what was lost since the report before counts
+	for _, share := range []uint32{0, 1} { // the gateway counts the loss between two reports
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +307,8 @@ func reportLoss(t *testing.T, sound net.PacketConn, from *net.UDPAddr, lost, of 
 	}
 }
 
-// startDialler starts a gateway that may call numbers of +49 by a trunk, and returns a key that may have it do so. more are settings.
+// startDialler starts a gateway that may call +49 numbers over a trunk. It returns a server key that may place such calls.
+// The pairs in more are further settings.
 func startDialler(t *testing.T, trunk net.PacketConn, more ...string) (p *program, key string) {
 	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys.json")
@@ -333,10 +335,10 @@ func listenUDP(t *testing.T) net.PacketConn {
 	return conn
 }
 
-// callSDP describes sound at a port.
+// callSDP is an SDP for G.711 audio at a port on the loopback.
 const callSDP = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP 0\r\n"
 
-// awaitAndReply waits for a SIP request, answers it, and returns it.
+// awaitAndReply waits for a SIP request with this method, answers it with status and sdp, and returns the request.
 func awaitAndReply(t *testing.T, trunk net.PacketConn, method, status, sdp string) string {
 	t.Helper()
 	if err := trunk.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -356,7 +358,7 @@ func awaitAndReply(t *testing.T, trunk net.PacketConn, method, status, sdp strin
 
 var dialog = regexp.MustCompile(`(?m)^(Via|From|To|Call-ID|CSeq): [^\r]*`)
 
-// responseTo is a SIP response.
+// responseTo returns the response to a SIP request, with this status and SDP.
 func responseTo(trunk net.PacketConn, request, status, sdp string) []byte {
 	head := "SIP/2.0 " + status + "\r\n"
 	for _, field := range dialog.FindAllString(request, -1) {

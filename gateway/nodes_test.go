@@ -24,20 +24,20 @@ import (
 	"voxgate/store"
 )
 
-// node is one of several gateways: a process of its own.
+// node is one of several gateways. It runs in its own process.
 type node struct {
 	*program
 	cmd     *exec.Cmd
 	private string
 }
 
-// startCluster is a Gemini, a Redis and gateways, of which the first reaches Redis through a network that can be cut.
+// startCluster starts an emulator, a Redis and two gateways. Gateway a reaches Redis through network, which can be cut.
 func startCluster(t *testing.T, more ...string) (redis *redistest.Server, network *redistest.Proxy, a, b *node) {
 	t.Helper()
 	return startClusterWith(t, startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env()).url, more...)
 }
 
-// startClusterWith is one of a Gemini at a URL.
+// startClusterWith is startCluster with a model at a URL in place of the emulator.
 func startClusterWith(t *testing.T, model string, more ...string) (redis *redistest.Server, network *redistest.Proxy, a, b *node) {
 	t.Helper()
 	redis, err := redistest.Start()
@@ -64,14 +64,14 @@ func startClusterWith(t *testing.T, model string, more ...string) (redis *redist
 	return redis, network, begin(network.URL()), begin(redis.URL())
 }
 
-// visitor is a client that can go on at another gateway.
+// visitor is a client that can continue its conversation at another gateway.
 type visitor struct {
 	*conversation
 	session, token string
-	event          int // the newest
+	event          int // number of the newest event
 }
 
-// openConversation opens a conversation, or goes on with that of from.
+// openConversation opens a conversation at the gateway. If the parameter from is not nil, it resumes that conversation.
 func (n *node) openConversation(from *visitor) *visitor {
 	n.t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(n.url, "http"), nil)
@@ -81,7 +81,7 @@ func (n *node) openConversation(from *visitor) *visitor {
 	return n.openConversationOn(conn, from)
 }
 
-// openConversationOn does so by a socket that is open.
+// openConversationOn is openConversation on an open WebSocket.
 func (n *node) openConversationOn(conn *websocket.Conn, from *visitor) *visitor {
 	n.t.Helper()
 	n.t.Cleanup(func() { conn.Close() })
@@ -104,7 +104,8 @@ func (n *node) openConversationOn(conn *websocket.Conn, from *visitor) *visitor 
 	return v
 }
 
-// awaitEvent reads until a message of a type comes, and its payload into what into points to, unless that is nil.
+// awaitEvent reads until a message of a type arrives. It decodes the payload into the variable to which into points, unless
+// into is nil.
 func (v *visitor) awaitEvent(kind string, into any) {
 	v.t.Helper()
 	for {
@@ -135,7 +136,7 @@ func (v *visitor) awaitEvent(kind string, into any) {
 	}
 }
 
-// conversationText is what the gateway has of the conversation.
+// conversationText returns the gateway's transcript of the conversation. The text of an interrupted answer is "…".
 func (v *visitor) conversationText() string {
 	v.t.Helper()
 	v.sendMessage(`{"type":"GET_CONTEXT"}`)
@@ -149,14 +150,14 @@ func (v *visitor) conversationText() string {
 	var list []string
 	for _, e := range context.Entries {
 		if e.Cut {
-			e.Content = "…" // as much as was heard
+			e.Content = "…" // its length depends on the timing
 		}
 		list = append(list, e.Role+" "+e.Content)
 	}
 	return strings.Join(list, ", ")
 }
 
-// typeAndAwaitAnswer types a text and waits for the end of the answer, which repeats it.
+// typeAndAwaitAnswer types a text and waits for the end of the answer, which repeats the text.
 func (v *visitor) typeAndAwaitAnswer(text string) {
 	v.t.Helper()
 	v.typeText(text)
@@ -165,7 +166,7 @@ func (v *visitor) typeAndAwaitAnswer(text string) {
 
 const long = "one two three four five six seven eight nine ten"
 
-// A conversation goes on at another gateway when its own dies in the middle of an answer.
+// A conversation continues at another gateway if its gateway dies in the middle of an answer.
 func TestAGatewayDies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -175,7 +176,7 @@ func TestAGatewayDies(t *testing.T) {
 	v := a.openConversation(nil)
 	v.typeAndAwaitAnswer("hello")
 	v.typeText(long)
-	for range 30 { // the store knows of the answer a moment after the client
+	for range 30 { // the store learns of the answer a moment after the client
 		v.awaitEvent("AUDIO_CHUNK", nil)
 	}
 	if err := a.cmd.Process.Kill(); err != nil {
@@ -201,7 +202,7 @@ func TestAGatewayDies(t *testing.T) {
 		t.Errorf("a fresh session went on:\n%s", b.logged())
 	}
 
-	// Redis forgets everything; the gateway that runs a conversation writes it again.
+	// Redis loses all data. The gateway that runs a conversation writes its state again.
 	redis.Kill()
 	w.typeAndAwaitAnswer("is Redis there?")
 	newcomer := b.openConversation(nil)
@@ -215,7 +216,7 @@ func TestAGatewayDies(t *testing.T) {
 	b.awaitLog("the store responds again")
 	c := nodeBeside(t, b, redis)
 	w.typeAndAwaitAnswer("again")
-	w.typeAndAwaitAnswer("once more") // the store knows of a turn a moment after the client, and a gateway that lives is not waited for
+	w.typeAndAwaitAnswer("once more") // a second turn: the store learns of a turn a moment after the client
 	x := c.openConversation(w)
 	if got := x.conversationText(); !strings.Contains(got, "user again, assistant You said: again, user once more") {
 		t.Errorf("said was %q", got)
@@ -223,7 +224,7 @@ func TestAGatewayDies(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-// nodeBeside starts one more gateway.
+// nodeBeside starts one more gateway, with the Redis and the model of gateway b.
 func nodeBeside(t *testing.T, b *node, redis *redistest.Server) *node {
 	t.Helper()
 	var model string
@@ -240,7 +241,7 @@ func nodeBeside(t *testing.T, b *node, redis *redistest.Server) *node {
 	return &node{program: p, cmd: cmd}
 }
 
-// A gateway that is drained has its callers go to another one when nobody speaks, and ends when the last has.
+// A draining gateway asks its callers to move to another gateway in a pause of speech. It stops after the last has moved.
 func TestAGatewayIsDrained(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -294,8 +295,8 @@ func TestAGatewayIsDrained(t *testing.T) {
 	}
 }
 
-// A gateway that is cut off from Redis goes on with what it has. What another one has taken meanwhile it gives up when it is back, and
-// until then Gemini keeps the other from going on with the same session.
+// A gateway without Redis continues its conversations. When Redis is back, it gives up those that another gateway has taken
+// over. Until then, Gemini rejects a second connection to the same session.
 func TestAGatewayIsCutOff(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -326,8 +327,8 @@ func TestAGatewayIsCutOff(t *testing.T) {
 	}
 }
 
-// A gateway that stays cut off lets go of its connection to Gemini when its client has left, and another one goes on in the same session.
-// What it has kept of the conversation harms nobody when it is back.
+// A gateway that stays without Redis closes its connection to Gemini when the client has left. Another gateway then continues
+// in the same session. The old state of the first gateway has no effect when Redis is back.
 func TestAGatewayStaysCutOff(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -362,7 +363,8 @@ func TestAGatewayStaysCutOff(t *testing.T) {
 	}
 }
 
-// countingModel is a Gemini, where it is, and how many sessions were begun: to go on with one whose connection is open it refuses.
+// countingModel starts an emulator, and returns its URL and the number of sessions that were begun, without resumed ones.
+// The emulator rejects the resume of a session whose connection is open.
 func countingModel(t *testing.T) (url string, sessions *atomic.Int64) {
 	t.Helper()
 	sessions = new(atomic.Int64)
@@ -378,7 +380,7 @@ func countingModel(t *testing.T) (url string, sessions *atomic.Int64) {
 	return url, sessions
 }
 
-// Each gateway answers the backend for all.
+// Each gateway answers the backend's requests for the conversations of all gateways.
 func TestTheBackendReachesAllGateways(t *testing.T) {
 	t.Parallel()
 	redis, err := redistest.Start()
@@ -446,7 +448,7 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 	var list struct {
 		Sessions []struct{ ID, Door, Node string }
 	}
-	b.awaitCondition(func() bool { // b hears of a
+	b.awaitCondition(func() bool { // b learns of the call at gateway a
 		_, body := ask(http.MethodGet, "/v1/sessions")
 		if err := json.Unmarshal([]byte(body), &list); err != nil {
 			t.Fatal(err)
@@ -480,7 +482,7 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 	}
 	var past struct{ Conversations []struct{ ID, Node string } }
 	private := b.awaitLog(`msg=private at=(\S+)`)
-	b.awaitCondition(func() bool { // the operator's page of b shows what a has ended
+	b.awaitCondition(func() bool { // the operator's page of b shows the ended conversations of a
 		_, answer, _ := requestJSON(t, http.MethodGet, private+"/ended", key, "")
 		raw, err := json.Marshal(answer)
 		return err == nil && json.Unmarshal(raw, &past) == nil && len(past.Conversations) > 0
@@ -490,7 +492,7 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 	}
 }
 
-// Calls of OpenAI's clients are heard, and hung up, by way of any gateway, and WHIP's ended.
+// Any gateway can serve the control connection of an OpenAI call, and hang the call up. Any gateway can end a WHIP session.
 func TestCallsAreReachedByAnyNode(t *testing.T) {
 	t.Parallel()
 	_, _, a, b := startCluster(t, "VOXGATE_AGENTS="+writeAgents(t, map[string]string{"desk": ""}))
@@ -523,13 +525,13 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 		return answer, string(text)
 	}
 	begun, sdp := send(http.MethodPost, a.url+"/v1/realtime/calls", offer)
-	if err := caller.Answer(sdp); err != nil { // one that does not connect is given up after 15 s
+	if err := caller.Answer(sdp); err != nil { // a call that does not connect is closed after 15 s
 		t.Fatal(err)
 	}
 	call := begun.Header.Get("Location")
 	id := call[strings.LastIndex(call, "/")+1:]
 	var hears *websocket.Conn
-	b.awaitCondition(func() bool { // b hears of a
+	b.awaitCondition(func() bool { // b learns of the call at gateway a
 		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.url, "http")+"/v1/realtime?call_id="+id, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -562,7 +564,7 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 
 	published, _ := send(http.MethodPost, a.url+"/whip/desk", offer)
 	encoder := published.Header.Get("Location")
-	for range 2 { // one that has just ended is ended
+	for range 2 { // ending an ended session succeeds, too
 		answer, _ := send(http.MethodDelete, b.url+encoder, "")
 		if got := answer.Header.Values("Access-Control-Expose-Headers"); answer.StatusCode != http.StatusOK || len(got) != 1 {
 			t.Errorf("ending %s: %s %v", encoder, answer.Status, got)

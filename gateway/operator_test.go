@@ -11,7 +11,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// requestJSON sends a request to the private address, as a page of an origin would, and returns the answer.
+// requestJSON sends a request to the private address with this Origin header. It returns the status, the JSON body, and the
+// Content-Security-Policy of the answer.
 func requestJSON(t *testing.T, method, url, key, origin string) (status int, answer map[string]any, policy string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
@@ -29,11 +30,12 @@ func requestJSON(t *testing.T, method, url, key, origin string) (status int, ans
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	_ = json.NewDecoder(resp.Body).Decode(&answer) // a page, or an error in words
+	_ = json.NewDecoder(resp.Body).Decode(&answer) // nil if the body is a page or an error text
 	return resp.StatusCode, answer, resp.Header.Get("Content-Security-Policy")
 }
 
-// The operator's page: its numbers are anybody's who reaches it, the conversations are for a key, and all of it for no other page.
+// Everyone who can reach the operator's page sees its numbers. Conversations require a key, and pages of other origins get
+// nothing.
 func TestTheOperatorsPage(t *testing.T) {
 	agents := t.TempDir()
 	write := func(text string) {
@@ -88,7 +90,7 @@ func TestTheOperatorsPage(t *testing.T) {
 			t.Errorf("%+v: %d %v", test, status, answer)
 		}
 	}
-	_, paper, _ := requestJSON(t, "GET", sessions+"/unknown/ticket", key, "") // a key that may not listen cannot by a ticket
+	_, paper, _ := requestJSON(t, "GET", sessions+"/unknown/ticket", key, "") // a ticket does not let a key listen that may not
 	if status, answer, _ := requestJSON(t, "GET", private+"/listen/"+paper["ticket"].(string), "", ""); status != http.StatusForbidden ||
 		!strings.Contains(answer["error"].(map[string]any)["message"].(string), "listen") {
 		t.Errorf("%d %v", status, answer)
@@ -109,7 +111,7 @@ func TestTheOperatorsPage(t *testing.T) {
 	})
 }
 
-// What is the page's own is at most 1,400 lines. The rest of its look and its helpers are the product's.
+// The operator's page has at most 1,400 lines of its own. Its styles and helpers are those of the product's page.
 func TestTheOperatorsPageIsSmall(t *testing.T) {
 	lines := 0
 	for _, name := range listFileNames(t, "../web/operator") {

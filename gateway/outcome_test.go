@@ -15,7 +15,7 @@ import (
 
 const ratings = `{"type":"object","required":["booked"],"properties":{"booked":{"type":"boolean"},"mood":{"type":"string"}}}`
 
-// What came of a conversation is in the report to the backend, in its file, and in what the key has spent.
+// The outcome of a conversation is in the report to the backend and in the call file, and its cost is charged to the key.
 func TestTheOutcomeOfAConversation(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 2)

@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// A port that the system chose is one that nobody has for TCP. Somebody may have that number for UDP, so another is chosen.
+// The system chooses a port that is free for TCP. If its number is in use for UDP, the gateway chooses another port.
 func TestChosenPortIsFreeForUDPToo(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may make a network whose ports are few")
 	}
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test, and the network with it
+	runtime.LockOSThread() // never unlocked: the thread, with its network namespace, ends with the test
 	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
 		t.Skip(err)
 	}

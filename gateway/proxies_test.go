@@ -18,7 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// proxyBlock returns a block of docs/network.md.
+// proxyBlock returns the code block of docs/network.md in this language.
 func proxyBlock(t *testing.T, language string) string {
 	t.Helper()
 	for _, m := range fenced.FindAllStringSubmatch(readFile(t, "../docs/network.md"), -1) {
@@ -42,8 +42,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// The lines of docs/network.md for nginx, Caddy and HAProxy work as they stand, on a port that is not 443: a page that came through the
-// proxy may connect, one of another host may not, and a long REST request passes.
+// The configurations of docs/network.md for nginx, Caddy and HAProxy work unchanged, on a port other than 443. A page that
+// was loaded through the proxy may connect, a page of another host may not, and a long REST request passes.
 func TestProxies(t *testing.T) {
 	gate := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_HOSTS", "voice.example.com", "VOXGATE_TRUSTED_PROXIES",
 		"127.0.0.1"))

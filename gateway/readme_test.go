@@ -23,7 +23,7 @@ var (
 	serveLine = regexp.MustCompile(`(?s)((?:[A-Z_]+=[^\s]+ |\\\n)*)bin/gateway serve[^\n]*`)
 )
 
-// readmeBlocks returns the shell blocks of the README that begin in a clone.
+// readmeBlocks returns the shell blocks of the README, whose commands are run in a clone of the repository.
 func readmeBlocks(t *testing.T) (blocks []string) {
 	text, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -37,7 +37,8 @@ func readmeBlocks(t *testing.T) (blocks []string) {
 	return blocks
 }
 
-// clone returns a folder with the folders and files of a clone on its top level, empty, and the program where "make build" puts it.
+// clone returns a folder like a clone of the repository: its top-level entries, but empty, and the program at the path that
+// "make build" uses.
 func clone(t *testing.T, program string) string {
 	t.Helper()
 	here := t.TempDir()
@@ -63,7 +64,7 @@ func clone(t *testing.T, program string) string {
 	return here
 }
 
-// runShell runs commands as a reader would who pastes them, and returns what they print and leave in the environment.
+// runShell runs commands like a reader who pastes them. It returns their output, and the environment at their end.
 func runShell(t *testing.T, folder, commands string) (printed string, environ variables) {
 	t.Helper()
 	cmd := exec.Command("bash", "-euc", commands+"\nenv -0 >&3")
@@ -89,7 +90,7 @@ func runShell(t *testing.T, folder, commands string) (printed string, environ va
 	return out.String(), readEnvironment(slices.DeleteFunc(strings.Split(string(raw), "\x00"), func(s string) bool { return s == "" }))
 }
 
-// runPasted runs what stands before "bin/gateway serve" in a block, and returns the settings with which that serves.
+// runPasted runs the commands before "bin/gateway serve" in a block. It returns their output, and the environment for serve.
 func runPasted(t *testing.T, folder, block string) (printed string, environ variables) {
 	t.Helper()
 	m := serveLine.FindStringSubmatchIndex(block)
@@ -102,14 +103,14 @@ func runPasted(t *testing.T, folder, block string) (printed string, environ vari
 	for name, value := range environ {
 		if strings.HasPrefix(name, envPrefix) && !filepath.IsAbs(value) {
 			if _, err := os.Stat(filepath.Join(folder, value)); err == nil {
-				environ[name] = filepath.Join(folder, value) // the test does not run there
+				environ[name] = filepath.Join(folder, value) // absolute, because the test runs in another folder
 			}
 		}
 	}
 	return printed, environ
 }
 
-// Every block of the README runs in a clone as it stands. What it needs of the internet is replaced: ports, certificates and Twilio.
+// Every block of the README runs unchanged in a clone. Only public ports, certificates and Twilio are replaced.
 func TestREADME(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -123,7 +124,7 @@ func TestREADME(t *testing.T) {
 		first, _, _ := strings.Cut(block, "\n")
 		tried = append(tried, first)
 		switch {
-		case strings.HasPrefix(block, "make run"): // what this file and the others do
+		case strings.HasPrefix(block, "make run"): // only check that the Makefile has the targets
 			for _, target := range regexp.MustCompile(`make ([a-z-]+)`).FindAllStringSubmatch(block, -1) {
 				makefile, err := os.ReadFile("../Makefile")
 				if err != nil || !regexp.MustCompile(`(?m)^`+target[1]+`:`).Match(makefile) {
@@ -134,7 +135,7 @@ func TestREADME(t *testing.T) {
 			tryTelephone(t, clone(t, program), block)
 		case strings.Contains(block, "VOXGATE_ACME_DOMAIN"):
 			tryInternet(t, clone(t, program), block)
-		case strings.HasPrefix(block, "curl "): // by tryInternet
+		case strings.HasPrefix(block, "curl "): // tested by tryInternet
 		default:
 			t.Errorf("nobody tries this block:\n%s", block)
 		}
@@ -144,7 +145,7 @@ func TestREADME(t *testing.T) {
 	}
 }
 
-// tryTelephone serves the README's telephone agent, and has a call answered as Twilio would.
+// tryTelephone serves the README's telephone agent, and sends it a call as Twilio does.
 func tryTelephone(t *testing.T, folder, block string) {
 	_, environ := runPasted(t, folder, block)
 	environ["VOXGATE_ADDR"], environ["TWILIO_AUTH_TOKEN"] = "127.0.0.1:0", "secret of a test"
@@ -170,7 +171,8 @@ func tryTelephone(t *testing.T, folder, block string) {
 	}
 }
 
-// tryInternet checks the README's settings for a machine on the internet, serves with its keys, and mints a token as it says.
+// tryInternet checks the README's settings for a machine on the internet. It serves with these keys, and mints a token with
+// the README's command.
 func tryInternet(t *testing.T, folder, block string) {
 	printed, environ := runPasted(t, folder, block)
 	key := regexp.MustCompile(`(?m)^vgk_\S+$`).FindString(printed)

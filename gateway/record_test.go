@@ -10,7 +10,7 @@ import (
 	"voxgate/bridge/gemini/traces"
 )
 
-// record writes a conversation as a recording that can be read and played, and says what is wrong with its arguments.
+// The command record writes a conversation as a recording that can be read and replayed. It rejects invalid arguments.
 func TestRecord(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -33,10 +33,11 @@ import (
 type rereadFile struct {
 	name string
 	text func(version int) []byte
-	open func(t *testing.T, file string, log *slog.Logger) (has func(version int) bool) // has says whether a version is in effect
+	open func(t *testing.T, file string, log *slog.Logger) (has func(version int) bool) // has reports whether a version is in effect
 }
 
-// fileFaults leave a file as a writer, an editor or a volume may: half of a new version, or something else of this name.
+// fileFaults returns functions that damage a file like an interrupted writer, an editor or a volume. Each leaves half of the
+// version next, or replaces the file by something else of the same name.
 func fileFaults() map[string]func(file string, next []byte) error {
 	write := func(change func([]byte) []byte) func(string, []byte) error {
 		return func(file string, next []byte) error { return os.WriteFile(file, change(next), 0o600) }
@@ -94,7 +95,7 @@ func TestHalfWrittenFiles(t *testing.T) {
 					}
 					time.Sleep(2 * time.Second)
 					before := allocatedBytes()
-					if !has(1) && !(f.name == "desk.md" && strings.HasSuffix(fault, "in between")) { // an agent is removed with its file
+					if !has(1) && !(f.name == "desk.md" && strings.HasSuffix(fault, "in between")) { // without its file, no agent
 						t.Errorf("the version before is not in effect:\n%s", log.String())
 					}
 					if log.Len() == 0 {
@@ -155,7 +156,7 @@ func agentFile() rereadFile {
 	}
 }
 
-// certificates returns versions of a certificate with its key.
+// certificates returns a function for the PEM of a certificate with its key; the serial number is the version.
 func certificates(t *testing.T) func(version int) []byte {
 	versions := map[int][]byte{}
 	for version := 1; version <= 3; version++ {
@@ -181,7 +182,7 @@ func certificates(t *testing.T) func(version int) []byte {
 	return func(version int) []byte { return versions[version] }
 }
 
-// certificateFile has certificate and key in one file, as some write it.
+// certificateFile returns a file with both certificate and key, as some ACME clients write it.
 func certificateFile(t *testing.T) rereadFile {
 	return rereadFile{"cert.pem", certificates(t), func(t *testing.T, file string, log *slog.Logger) func(int) bool {
 		pair, err := filewatch.NewCertificate(file, file, log)
@@ -195,7 +196,7 @@ func certificateFile(t *testing.T) rereadFile {
 	}}
 }
 
-// authoritiesFile has two authorities in a file, the version's own behind one that stays.
+// authoritiesFile returns a file with two certificate authorities: one that never changes, and then that of the version.
 func authoritiesFile(t *testing.T) rereadFile {
 	text := certificates(t)
 	certificate := func(version int) []byte {
@@ -222,7 +223,7 @@ func authoritiesFile(t *testing.T) rereadFile {
 	}
 }
 
-// allocatedBytes is what the process has allocated since its start.
+// allocatedBytes returns the number of bytes that the process has allocated on the heap since its start.
 func allocatedBytes() uint64 {
 	sample := []runtimemetrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	runtimemetrics.Read(sample)

@@ -29,13 +29,13 @@ import (
 func TestMain(m *testing.M) {
 	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),
-		goleak.IgnoreTopFunction("github.com/letsencrypt/pebble/v2/va.VAImpl.processTasks")) // which nothing ends
+		goleak.IgnoreTopFunction("github.com/letsencrypt/pebble/v2/va.VAImpl.processTasks")) // Pebble never ends it
 }
 
-// patience is how long a test waits for something that shall happen.
+// patience limits how long a test waits for an expected event.
 const patience = time.Minute
 
-// program is `gateway` running inside the test.
+// program is a running gateway command, in the test's process unless [startProcess] has started it.
 type program struct {
 	t     *testing.T
 	url   string
@@ -65,7 +65,8 @@ func (p *program) logged() string {
 	return p.log.String()
 }
 
-// startGateway runs a command and waits for its address.
+// startGateway runs a gateway command and waits until the log has its address. It drains for 0 s unless environ says
+// otherwise.
 func startGateway(t *testing.T, args []string, environ variables) *program {
 	t.Helper()
 	forced, force := context.WithCancel(context.Background())
@@ -80,7 +81,7 @@ func startGateway(t *testing.T, args []string, environ variables) *program {
 	return p
 }
 
-// awaitCondition waits until something is done.
+// awaitCondition calls done every 20 ms until it returns true.
 func (p *program) awaitCondition(done func() bool) {
 	p.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -92,7 +93,7 @@ func (p *program) awaitCondition(done func() bool) {
 	}
 }
 
-// awaitLog waits until a line of the log matches, and returns the first group.
+// awaitLog waits until the log matches the pattern, and returns the last group of the match.
 func (p *program) awaitLog(pattern string) string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -127,11 +128,11 @@ func (p *program) stopGateway() {
 	p.done = nil
 }
 
-// conversation is a client on the plain socket.
+// conversation is a client on a WebSocket, without WebRTC.
 type conversation struct {
 	t    *testing.T
 	conn *websocket.Conn
-	all  strings.Builder // what came
+	all  strings.Builder // all messages so far
 }
 
 func (p *program) openConversation(config string) *conversation {
@@ -158,7 +159,7 @@ func (c *conversation) typeText(text string) {
 	c.sendMessage(fmt.Sprintf(`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":%q}]}}`, text))
 }
 
-// awaitEvent reads until a message of a type has the text. It reports false when the conversation ends before.
+// awaitEvent reads until a message of the type kind contains the text. It returns false if the conversation ends first.
 func (c *conversation) awaitEvent(kind, text string) bool {
 	c.t.Helper()
 	for {
@@ -177,7 +178,7 @@ func (c *conversation) awaitEvent(kind, text string) bool {
 	}
 }
 
-// askOnce opens a conversation, types something and returns everything that came until the turn was complete.
+// askOnce opens a conversation and types a text. It returns all messages until the end of the answer.
 func (p *program) askOnce(config string) string {
 	p.t.Helper()
 	c := p.openConversation(config)
@@ -213,7 +214,7 @@ func TestServeUsesAnotherPlaceForGemini(t *testing.T) {
 	}
 }
 
-// TestServeUsesVertexAI gets a token from a service account's token server and takes it to the emulator.
+// TestServeUsesVertexAI gets a token from a service account's token server, and sends it to the emulator.
 func TestServeUsesVertexAI(t *testing.T) {
 	const secret = "ya29.planted-secret"
 	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -237,7 +238,7 @@ func TestServeUsesVertexAI(t *testing.T) {
 	if err := os.WriteFile(file, account, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file) // which Google's library reads itself
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file) // read by Google's library
 
 	model := startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
 	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GENAI_USE_VERTEXAI", "true",
@@ -253,7 +254,7 @@ func TestServeUsesVertexAI(t *testing.T) {
 	}
 }
 
-// TestServeLogsWhatAGoogleReportChanges starts with a report of check google.
+// TestServeLogsWhatAGoogleReportChanges starts with a report of check google: the log names the assumptions that it replaces.
 func TestServeLogsWhatAGoogleReportChanges(t *testing.T) {
 	report := writeTempFile(t, `{"results":[{"model":"gemini-3.8-live","name":"the end of the stream ends a turn",`+
 		`"verdict":"different","found":["answers"]}]}`)
@@ -262,8 +263,8 @@ func TestServeLogsWhatAGoogleReportChanges(t *testing.T) {
 	p.stopGateway()
 }
 
-// TestTheKeyIsToldToNobody plants a key and looks for it in every message and every line of the log, also when Google
-// refuses it and when Google cannot be reached.
+// TestTheKeyIsToldToNobody uses a key and searches for it in all messages and log lines. It does so also when Google rejects
+// the key, and when Google cannot be reached.
 func TestTheKeyIsToldToNobody(t *testing.T) {
 	const key = "invalid-planted-secret-4711"
 	model := startGateway(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())

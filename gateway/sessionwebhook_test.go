@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// The operator's endpoint decides who may talk and how the model is, and learns of each end, repeatedly if necessary.
+// The operator's endpoint decides about each conversation and its agent. It gets a report of each end, which is repeated if
+// the endpoint fails.
 func TestSessionWebhook(t *testing.T) {
 	type message struct {
 		Type    string

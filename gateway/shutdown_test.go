@@ -41,7 +41,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("it did not go on: %.2000s", c.all.String())
 	}
 	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
-	p.stopGateway() // which waits for it, and fails if it does not come
+	p.stopGateway() // waits for the end of the gateway, and fails the test if it does not end
 }
 
 // TestDrainOfParkedConversations: a conversation whose client is gone delays the stop by 5 s at most.
@@ -60,13 +60,13 @@ func TestDrainOfParkedConversations(t *testing.T) {
 	if !late.awaitEvent("LOG_MESSAGE", "stopsInMs") {
 		t.Fatal(late.all.String())
 	}
-	late.conn.Close() // this one is waited for 5 s, not an hour
+	late.conn.Close() // the gateway waits for this client for 5 s, not for an hour
 	p.awaitLog(`conversation parked.* (for=5s)`)
 	p.stopGateway()
 }
 
-// TestStopSignals sends one or two signals to a process, in the middle of its start and with a call. A second one, however soon, ends the
-// drain; each program ends with status 0, within its time, and says goodbye to the caller.
+// TestStopSignals sends one or two signals to a process, during its start or during a call. The second signal ends the drain,
+// however soon it comes. Each process exits in time with status 0, and sends the caller the close message.
 func TestStopSignals(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -75,7 +75,7 @@ func TestStopSignals(t *testing.T) {
 	const hour = "VOXGATE_DRAIN=1h"
 	asked := make(chan struct{}, 100)
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // else the end of the client is not noticed
+		_, _ = io.Copy(io.Discard, r.Body) // without this, the server does not notice that the client has left
 		asked <- struct{}{}
 		<-r.Context().Done()
 	}))
@@ -87,7 +87,7 @@ func TestStopSignals(t *testing.T) {
 	for name, c := range map[string]struct {
 		env     []string
 		call    bool
-		pause   string // what must be in the log between the first signal and the second
+		pause   string // text in the log for which the second signal waits; may be empty
 		signals []syscall.Signal
 	}{
 		"one, no drain":                  {[]string{"VOXGATE_DRAIN=0"}, true, "", []syscall.Signal{syscall.SIGTERM}},
@@ -102,7 +102,7 @@ func TestStopSignals(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for len(asked) > 0 { // by the process before
+			for len(asked) > 0 { // drop requests of the previous process
 				<-asked
 			}
 			cmd, p := runProcess(t, c.env...)
@@ -197,7 +197,7 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 	p.awaitLog("(no new conversations)")
 	refused := ask("quick")
 	for deadline := time.Now().Add(patience); refused.StatusCode == http.StatusOK && time.Now().Before(deadline); {
-		answer(refused) // the log was a moment too early
+		answer(refused) // the drain has not begun
 		refused = ask("quick")
 	}
 	if text := answer(refused); refused.StatusCode != http.StatusServiceUnavailable || refused.Header.Get("Retry-After") != "5" ||
@@ -228,7 +228,7 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 	p.stopGateway()
 }
 
-// TestWhatDoesNotEndIsLeftBehind: a component that does not end is logged, and the later ones are ended all the same.
+// TestWhatDoesNotEndIsLeftBehind: a component that does not end is logged, and the components after it are still closed.
 func TestWhatDoesNotEndIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -257,10 +257,10 @@ func TestWhatDoesNotEndIsLeftBehind(t *testing.T) {
 	})
 }
 
-// TestProcess is no test: startProcess runs it as a gateway of its own.
+// TestProcess tests nothing: startProcess runs it, in a process of its own, as a gateway.
 func TestProcess(*testing.T) {
 	if os.Getenv("VOXGATE_TEST_PROCESS") != "" {
-		if most, err := strconv.ParseUint(os.Getenv("VOXGATE_TEST_FILE_SIZE"), 10, 64); err == nil { // a disk that is full soon
+		if most, err := strconv.ParseUint(os.Getenv("VOXGATE_TEST_FILE_SIZE"), 10, 64); err == nil { // like a disk that is almost full
 			signal.Ignore(syscall.SIGXFSZ)
 			if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
 				panic(err)
@@ -272,7 +272,7 @@ func TestProcess(*testing.T) {
 	}
 }
 
-// startProcess runs a gateway as a process of its own, and waits for its address. Whoever starts it ends it.
+// startProcess runs a gateway in a process of its own, and waits for its address. The caller must end the process.
 func startProcess(t *testing.T, env ...string) (*exec.Cmd, *program) {
 	t.Helper()
 	cmd, p := runProcess(t, env...)
@@ -326,7 +326,7 @@ func TestKilledProcess(t *testing.T) {
 	if !bytes.HasPrefix(b, []byte("OggS")) || pages < 3 {
 		t.Errorf("the recording has %d pages in %d bytes", pages, len(b))
 	}
-	out, err := exec.Command("opusinfo", files[0]).CombinedOutput() // which fails, for want of an end
+	out, err := exec.Command("opusinfo", files[0]).CombinedOutput() // fails, because the recording has no end
 	whole := bytes.Count(out, []byte("WARNING")) == 1 && bytes.Contains(out, []byte("EOS not set")) &&
 		regexp.MustCompile(`Playback length: 0m:0[1-9]`).Match(out)
 	if !whole {
@@ -346,7 +346,7 @@ func TestKilledProcess(t *testing.T) {
 	}
 }
 
-// TestSIGHUP sends SIGHUP, as for a configuration to be read again, in the middle of a call and while the gateway drains: the call goes on.
+// TestSIGHUP sends SIGHUP, which asks many servers to reload, during a call and during the drain: the call continues.
 func TestSIGHUP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -413,7 +413,7 @@ func TestADiskThatFillsUp(t *testing.T) {
 		t.Fatal("the call does not go on")
 	}
 	c.sendMessage(`{"type":"UPDATE_CONFIG","payload":{"generationConfig":{"temperature":0.5}}}`)
-	if !c.awaitEvent("SETUP_COMPLETE", `"recording":false`) { // by another connection, which does not begin a second file
+	if !c.awaitEvent("SETUP_COMPLETE", `"recording":false`) { // sent after a reconnection, which starts no second file
 		t.Errorf("%.2000s", c.all.String())
 	}
 	if files, err := os.ReadDir(recordings); len(files) != 1 || err != nil {

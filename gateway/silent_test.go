@@ -17,8 +17,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// hearsAndIsSilent is a Gemini whose every session writes down what is asked, as soon as it has heard 300 ms of it, and
-// answers nothing.
+// hearsAndIsSilent starts a fake Gemini. It transcribes each question as soon as it has heard 300 ms of it, and never
+// answers.
 func hearsAndIsSilent(t *testing.T) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
@@ -62,7 +62,7 @@ func hearsAndIsSilent(t *testing.T) *httptest.Server {
 	return s
 }
 
-// askWithPause asks with a breath in the middle, in real time.
+// askWithPause speaks a question with a pause of 0.4 s in the middle, in real time.
 func (c *conversation) askWithPause() {
 	c.t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -84,9 +84,8 @@ func (c *conversation) askWithPause() {
 	}
 }
 
-// A model that hears each question and never answers is taken for dead at the second one in a row, though the default
-// model may choose not to answer: the third connection is a fresh session. So it is when the person waits for the end
-// of all that is tried, and when the next question comes before.
+// A model that hears two questions in a row and answers neither counts as dead, although the default model may choose not
+// to answer. The third connection is a fresh session. The test waits for the end of all attempts, or asks again earlier.
 func TestModelThatHearsAndIsSilent(t *testing.T) {
 	t.Parallel()
 	model := hearsAndIsSilent(t)
@@ -100,7 +99,7 @@ func TestModelThatHearsAndIsSilent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := p.openConversation(`{}`)
-			c.t = t // p's has ended
+			c.t = t // the test of p has already returned
 			defer c.conn.Close()
 			if !c.awaitEvent("SETUP_COMPLETE", "") {
 				t.Fatal(c.all.String())

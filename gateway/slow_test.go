@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestSlowHeaders: a client that sends a request byte by byte, or nothing at all, loses the connection soon; others are served meanwhile.
+// TestSlowHeaders: a client that sends a request byte by byte, or sends nothing, is soon disconnected. Meanwhile other clients
+// are served.
 func TestSlowHeaders(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -35,7 +35,8 @@ func (l *startLog) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// tryStart reports whether serve starts with some settings, what it says of them, and why it does not start.
+// tryStart runs serve with these settings until it listens. ok reports whether it does, says is its log, and err is the
+// reason if it does not start.
 func tryStart(t *testing.T, settings variables) (ok bool, says string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -47,7 +48,7 @@ func tryStart(t *testing.T, settings variables) (ok bool, says string, err error
 	return l.listens && err == nil, l.b.String(), err
 }
 
-// oddValues are forms in which a value may be written.
+// oddValues lists odd spellings of a value, by description. %s stands for the value.
 var oddValues = map[string]string{
 	"nothing": "", "blanks": "  ", "a blank before": " %s", "a newline behind": "%s\n", "CRLF behind": "%s\r\n", "a comma behind": "%s,",
 	"in quotes": `"%s"`, "in single quotes": "'%s'", "a byte order mark before": "\ufeff%s", "a newline within": "%s\n%s",
@@ -55,8 +56,8 @@ var oddValues = map[string]string{
 	"twice":        "%s,%s", "a semicolon behind": "%s;", "a comment behind": "%s # this",
 }
 
-// oddSettings are values of settings, of which the first is the one that is written in odd forms, too. Those that only name addresses of
-// other machines are left out: check-config may run elsewhere.
+// oddSettings returns values to test for each setting; the first is also tested in the spellings of oddValues. Addresses of
+// other machines are left out, because check-config may run elsewhere.
 func oddSettings(t *testing.T, folder, keys, full string) map[string][]string {
 	return map[string][]string{
 		"VOXGATE_ADDR": {
@@ -131,7 +132,7 @@ func oddSettings(t *testing.T, folder, keys, full string) map[string][]string {
 	}
 }
 
-// oddFiles are the same of settings that name files and folders.
+// oddFiles returns such values for the settings that name files and folders.
 func oddFiles(t *testing.T, folder, full string) map[string][]string {
 	desk := func(text string) string { return writeAgents(t, map[string]string{"desk": text}) }
 	return map[string][]string{
@@ -167,8 +168,8 @@ func oddFiles(t *testing.T, folder, full string) map[string][]string {
 	}
 }
 
-// TestCheckConfigAndServeAgree writes settings in odd forms, and with odd values: check-config says that they are good exactly when serve
-// starts with them and has nothing to warn of.
+// TestCheckConfigAndServeAgree tests odd spellings and values of settings. check-config must accept exactly those with which
+// serve starts without a warning.
 func TestCheckConfigAndServeAgree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

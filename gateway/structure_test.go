@@ -53,15 +53,15 @@ var arrows = map[string][]string{
 		"tools/*",
 		"web",
 	},
-	"gateway/check":   {"client"}, // stands where users are, and knows the protocol alone
+	"gateway/check":   {"client"}, // acts like a user, and uses only the client protocol
 	"gateway/console": {"agents", "bridge", "signaling", "signaling/access", "signaling/backend", "signaling/client", "web"},
 	"gateway/telemetry": {
 		"agents", "bridge", "bridge/gemini/wire", "gateway/telemetry/tracing", "media/record", "media/smartturn", "signaling/phone/sip",
 		"signaling/rtc", "tools", "tools/webhook",
 	},
 	"gateway/telemetry/tracing": {"bridge", "tools"},
-	"client":                    {}, // for other people's programs
-	"deploy":                    {}, // files, and what checks them
+	"client":                    {}, // used by programs outside this project
+	"deploy":                    {}, // deployment files, and tests of them
 	"client/rtc":                {"client"},
 	"examples/mobile":           {"client"},                                     // an app
 	"examples/minimal":          {"client", "client/rtc", "media/opus/libopus"}, // an app, which needs an encoder
@@ -120,7 +120,7 @@ var arrows = map[string][]string{
 	},
 	"signaling/compat/*": {
 		"agents", "bridge", "media", "media/*", "signaling", "signaling/access", "signaling/rtc", "tools",
-	}, // gateway/protocols.go names each that it serves
+	}, // gateway/protocols.go lists those that the gateway serves
 	"bridge": {
 		"media",
 		"media/playout",
@@ -203,7 +203,7 @@ var arrows = map[string][]string{
 	"web":                             {},
 }
 
-// owners are the packages that alone may import a library.
+// owners lists, for a library, the only packages that may import it.
 var owners = map[string][]string{
 	"github.com/pion/webrtc/v4": {
 		"signaling/rtc", "internal/testkit", "internal/testkit/rtctest", "client/rtc", "gateway/check",
@@ -240,8 +240,8 @@ var owners = map[string][]string{
 	},
 }
 
-// isConformanceTest reports whether a package holds an endpoint to the rules for all, as whip/whiptest does. It may import what
-// internal/testkit may.
+// isConformanceTest reports whether a package runs the conformance tests for one endpoint, like whip/whiptest. Such a package
+// may import the same packages as internal/testkit.
 func isConformanceTest(pkg string) bool {
 	folder, name := path.Split(pkg)
 	return name == path.Base(folder)+"test" && (strings.HasPrefix(pkg, "signaling/") || strings.HasPrefix(pkg, "vox/")) &&
@@ -338,7 +338,7 @@ func TestTheSameMessagesEverywhere(t *testing.T) {
 	}
 }
 
-// messageTypes are the constants type* and Type* of a file.
+// messageTypes returns the values of the constants type* and Type* of a Go file.
 func messageTypes(t *testing.T, file string) []string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -375,7 +375,7 @@ func readFile(t *testing.T, name string) string {
 	return string(b)
 }
 
-// TestEverySettingIsDocumented compares the tables in docs/settings.md with the flags, both ways.
+// TestEverySettingIsDocumented compares the tables in docs/settings.md with the flags, in both directions.
 func TestEverySettingIsDocumented(t *testing.T) {
 	table := readFile(t, "../docs/settings.md")
 	listed := map[string]bool{}

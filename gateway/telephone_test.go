@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// startWebhook is a webhook that takes everything. next waits for the next message of a type; "": that has none.
+// startWebhook starts a webhook that answers every request with answer. next waits for the next message whose type is kind;
+// "" means messages without a type.
 func startWebhook(t *testing.T, answer string) (url string, next func(kind string) webhookRequest) {
 	t.Helper()
 	var mu sync.Mutex
@@ -52,10 +53,10 @@ func startWebhook(t *testing.T, answer string) (url string, next func(kind strin
 	}
 }
 
-// webhookRequest is what a webhook got.
+// webhookRequest is a request that the webhook has received: the ID of the message, and its body.
 type webhookRequest struct{ id, body string }
 
-// What comes with a call reaches the tools that run elsewhere, the session webhook and the file of the call.
+// The attributes of a call reach the operator's remote tools, the session webhook and the call file.
 func TestWhatComesWithACall(t *testing.T) {
 	sessions, told := startWebhook(t, "")
 	orders, asked := startWebhook(t, "{}")
@@ -98,7 +99,8 @@ func TestWhatComesWithACall(t *testing.T) {
 	}
 }
 
-// Each change of a call that we make is reported, by an id of its own, and the end of its conversation names the call.
+// Each change of an outgoing call is reported with its own message ID, and the report of the conversation's end names the
+// call.
 func TestReportsOfCalls(t *testing.T) {
 	url, told := startWebhook(t, "")
 	trunk, sound := listenUDP(t), listenUDP(t)
@@ -129,7 +131,7 @@ func TestReportsOfCalls(t *testing.T) {
 		}
 		ids[one.id] = true
 		states[body.Call.Change-1] = strings.TrimSpace(body.Call.State + " " + body.Call.AnsweredBy)
-		if i == 1 { // nobody speaks
+		if i == 1 { // the callee does not speak: hang up
 			p.requestWithKey(key, http.MethodDelete, "/v1/calls/"+call.ID, "")
 			awaitAndReply(t, trunk, "BYE", "200 OK", "")
 		}

@@ -40,7 +40,7 @@ import (
 	"voxgate/internal/testkit/rtctest"
 )
 
-// newCertificate makes a self-signed one for gateway.test and 127.0.0.1, as PEM.
+// newCertificate returns a self-signed certificate for gateway.test and 127.0.0.1, and its key, as PEM.
 func newCertificate(t *testing.T, serial int64) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,7 +69,7 @@ func mustWriteFile(t *testing.T, file string, content []byte) {
 	}
 }
 
-// newTLSConfig are what a client needs that trusts these certificates.
+// newTLSConfig returns the TLS configuration of a client that trusts these root certificates.
 func newTLSConfig(t *testing.T, roots ...[]byte) *tls.Config {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -81,7 +81,7 @@ func newTLSConfig(t *testing.T, roots ...[]byte) *tls.Config {
 	return &tls.Config{RootCAs: pool}
 }
 
-// certificateSerial shakes hands and returns the number of the certificate.
+// certificateSerial performs a TLS handshake, and returns the serial number of the gateway's certificate.
 func (p *program) certificateSerial(config *tls.Config) int64 {
 	p.t.Helper()
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(p.url, "https://"), config)
@@ -92,7 +92,8 @@ func (p *program) certificateSerial(config *tls.Config) int64 {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 }
 
-// TestServeOverTLS talks over TLS while the certificate is renewed: first only one file, which is of no use without the other.
+// TestServeOverTLS talks over TLS while the certificate is renewed. After the first of its two files, the old pair stays in
+// use.
 func TestServeOverTLS(t *testing.T) {
 	folder := t.TempDir()
 	certFile, keyFile := filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem")
@@ -175,7 +176,7 @@ func TestBadCertificate(t *testing.T) {
 	}
 }
 
-// newTestCA is Pebble, the test CA of Let's Encrypt. It looks for every name at 127.0.0.1 and this port.
+// newTestCA returns Pebble, the test CA of Let's Encrypt. It validates every name at the address from resolver, at this port.
 func newTestCA(port int, resolver string) http.Handler {
 	quiet := log.New(io.Discard, "", 0)
 	store := db.NewMemoryStore()
@@ -188,7 +189,7 @@ func newTestCA(port int, resolver string) http.Handler {
 	return mux
 }
 
-// startResolver is a DNS server to which every name is at 127.0.0.1.
+// startResolver starts a DNS server that resolves every name to 127.0.0.1.
 func startResolver(t *testing.T) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -211,13 +212,13 @@ func startResolver(t *testing.T) (addr string) {
 	return listener.Addr().String()
 }
 
-// TestServeWithACME gets a certificate from a CA that asks us for proof, and talks.
+// TestServeWithACME gets a certificate from a CA, which validates the domain at the gateway, and holds a conversation.
 func TestServeWithACME(t *testing.T) {
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
 	port := mediatest.FreePort(t)
 	server := httptest.NewTLSServer(newTestCA(port, startResolver(t)))
 	defer server.Close()
-	transport := http.DefaultTransport.(*http.Transport) // of the gateway's ACME client; a real CA is in the system's roots
+	transport := http.DefaultTransport.(*http.Transport) // used by the gateway's ACME client, which must trust the test CA
 	transport.TLSClientConfig = newTLSConfig(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	defer func() {
 		transport.CloseIdleConnections()
@@ -242,7 +243,7 @@ func TestServeWithACME(t *testing.T) {
 	if err != nil || at.Hostname() != "gateway.test" {
 		t.Fatalf("announced as %s, %v", p.url, err)
 	}
-	p.awaitCondition(func() bool { // the certificate is kept before anybody has come
+	p.awaitCondition(func() bool { // the certificate is stored before the first client connects
 		file, err := os.ReadFile(filepath.Join(folder, "gateway.test"))
 		return err == nil && bytes.Contains(file, []byte("CERTIFICATE"))
 	})
@@ -270,14 +271,15 @@ func TestServeWithACME(t *testing.T) {
 	if !c.awaitEvent("SETUP_COMPLETE", "") {
 		t.Error(c.all.String())
 	}
-	// Another name is none of ours, whoever asks.
+	// A client that requests another name gets no certificate.
 	if other, err := tls.Dial("tcp", "127.0.0.1:"+at.Port(), &tls.Config{ServerName: "other.test", InsecureSkipVerify: true}); err == nil {
 		other.Close()
 		t.Error("there is a certificate for another name")
 	}
 }
 
-// TestOnePortForAll: the page and ICE-TCP share a port, with TLS and without, and somebody who says nothing keeps nobody waiting.
+// TestOnePortForAll: the page and ICE-TCP share a port, with TLS and without. A client that sends nothing delays no other
+// client.
 func TestOnePortForAll(t *testing.T) {
 	folder := t.TempDir()
 	cert, key := newCertificate(t, 1)
@@ -319,7 +321,7 @@ func TestOnePortForAll(t *testing.T) {
 	}
 }
 
-// offer has the offer of a caller with candidates of one kind answered.
+// offer sends the offer of a new WebRTC caller with candidates of one network type, and returns the answer.
 func (c *conversation) offer(network webrtc.NetworkType) (caller *rtctest.Caller, answer string) {
 	c.t.Helper()
 	caller, err := rtctest.New(rtctest.Options{
@@ -353,7 +355,7 @@ func (c *conversation) offer(network webrtc.NetworkType) (caller *rtctest.Caller
 	return caller, m.Payload.SDP
 }
 
-// TestWebRTCElsewhere: behind a proxy the page stays on the loopback, and WebRTC does not.
+// TestWebRTCElsewhere: WebRTC can listen at another address than the page, as behind a proxy on the same machine.
 func TestWebRTCElsewhere(t *testing.T) {
 	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_WEBRTC_HOST", "127.0.0.2"))
 	c := p.openConversation(`{}`)
@@ -363,24 +365,24 @@ func TestWebRTCElsewhere(t *testing.T) {
 	}
 }
 
-// TestBodiesWithTwoLengths has one connection carry a request after one whose body comes in chunks: a proxy that went by its Content-Length
-// would take the two for one.
+// TestBodiesWithTwoLengths sends a request with two lengths for its body, and then a second request on the same connection.
+// After a chunked body the connection is closed, because a proxy might use the Content-Length (request smuggling).
 func TestBodiesWithTwoLengths(t *testing.T) {
 	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0", "--rest-addr", "127.0.0.1:0"}, env())
 	addresses := []string{p.url, p.awaitLog(`msg=private at=(\S+)`), p.awaitLog(`msg=REST at=(http://[^/]+)`)}
-	for headers, want := range map[string]int{ // how many answers there are
+	for headers, want := range map[string]int{ // the number of answers
 		"Content-Length: 2\r\n\r\n{}":                                        2,
 		"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n":   1,
 		"Transfer-Encoding: chunked\r\nContent-Length: 47\r\n\r\n0\r\n\r\n":  1,
 		"transfer-encoding: CHUNKED\r\ncontent-length: 0\r\n\r\n0\r\n\r\n":   1,
-		"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n":             1, // how it was is not known
+		"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n":             1, // the server cannot see if a Content-Length was dropped
 		"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n":              1,
 		"Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}":         1,
 		"Transfer-Encoding: \vchunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n": 1,
 	} {
 		for _, address := range addresses {
 			for _, path := range []string{"/", "/nothing", "/v1beta/models/m:generateContent", "/v1/drain"} {
-				if path == "/v1/drain" && address == addresses[1] { // that is an order
+				if path == "/v1/drain" && address == addresses[1] { // this would start the drain
 					continue
 				}
 				conn, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimSuffix(address, "/"), "http://"))
@@ -399,7 +401,7 @@ func TestBodiesWithTwoLengths(t *testing.T) {
 	}
 }
 
-// A listener that cannot accept, as when too many files are open, is an error in the log, once and not ten times a second.
+// If a listener cannot accept connections, as with too many open files, the log has one error and not ten per second.
 func TestConnectionsThatCannotBeAccepted(t *testing.T) {
 	var logged bytes.Buffer
 	failing := &fullListener{errors: 3}
@@ -413,7 +415,7 @@ func TestConnectionsThatCannotBeAccepted(t *testing.T) {
 	}
 }
 
-// fullListener fails so many times, and is closed then.
+// fullListener is a listener whose Accept fails as often as errors says, and then returns net.ErrClosed.
 type fullListener struct{ errors int }
 
 func (l *fullListener) Accept() (net.Conn, error) {

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// mustAwaitEvent is until for what has to come.
+// mustAwaitEvent is awaitEvent, but fails the test if the conversation ends first.
 func (c *conversation) mustAwaitEvent(kind, text string) {
 	c.t.Helper()
 	if !c.awaitEvent(kind, text) {
@@ -22,7 +22,7 @@ func (c *conversation) mustAwaitEvent(kind, text string) {
 	}
 }
 
-// mcpServer builds the example server of the MCP SDK, as it stands among our modules.
+// mcpServer builds the example server of the MCP SDK, in the version of go.mod, and returns its path.
 func mcpServer(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "everything")
@@ -33,7 +33,7 @@ func mcpServer(t *testing.T) string {
 	return program
 }
 
-// TestOperatorsTools starts the program with a file of tools and has the model call them.
+// TestOperatorsTools starts the gateway with a tools file, and makes the model call these tools.
 func TestOperatorsTools(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -86,7 +86,8 @@ func TestOperatorsTools(t *testing.T) {
 	p.awaitLog(`msg=tools (own=3)`)
 }
 
-// TestCanvas: the model shows something and searches; what the client is to load is there, and an operator sees the call.
+// TestCanvas: the model shows an image and searches the web. The client gets addresses at the gateway for both. A forged
+// address is rejected, and the metrics count the call.
 func TestCanvas(t *testing.T) {
 	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
 	c := p.openConversation(`{"voxgate":{"canvas":true}}`)

@@ -13,7 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// voxMessage has the fields of VOX's messages that a project is seen by.
+// voxMessage has the fields of VOX's messages that describe a project and its apps.
 type voxMessage struct {
 	Type, ID, Project, Action, App, URL, Name string
 	ToolID                                    string `json:"tool_id"`
@@ -26,7 +26,7 @@ type voxMessage struct {
 	Data json.RawMessage
 }
 
-// awaitVOXEvent reads until a message fits.
+// awaitVOXEvent reads until fits returns true for a message, and returns the message.
 func (c *conversation) awaitVOXEvent(fits func(voxMessage) bool) (m voxMessage) {
 	c.t.Helper()
 	for {
@@ -34,7 +34,7 @@ func (c *conversation) awaitVOXEvent(fits func(voxMessage) bool) (m voxMessage) 
 		if err != nil {
 			c.t.Fatalf("%v after %s", err, c.all.String())
 		}
-		if kind == websocket.BinaryMessage { // sound
+		if kind == websocket.BinaryMessage { // audio
 			continue
 		}
 		c.all.Write(raw)
@@ -44,8 +44,8 @@ func (c *conversation) awaitVOXEvent(fits func(voxMessage) bool) (m voxMessage) 
 	}
 }
 
-// A VOX project outlives the gateway, whether that stops or is killed: its tools, its apps with all versions and their files, and what the
-// model knew of it.
+// A VOX project survives when the gateway stops or is killed: its tools, all versions of its apps with their files, and the
+// model's knowledge of it.
 func TestVOXProjectOutlivesTheGateway(t *testing.T) {
 	workspace := t.TempDir()
 	run := func() (*exec.Cmd, *program) {
@@ -75,7 +75,7 @@ func TestVOXProjectOutlivesTheGateway(t *testing.T) {
 		if err := cmd.Process.Signal(signal); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // a killed one has no good end
+		_ = cmd.Wait() // fails for a killed process
 		cmd, p = run()
 		c = p.dialWebSocket("/api/vox/live", `{"type":"start","project":"`+project+`"}`)
 		if again := c.awaitVOXEvent(of("ready")).Project; again != project {
@@ -96,7 +96,7 @@ func TestVOXProjectOutlivesTheGateway(t *testing.T) {
 			}
 		}
 	}
-	c.sendMessage(`{"type":"version","version":0}`) // and it can be taken back still
+	c.sendMessage(`{"type":"version","version":0}`) // returning to an earlier version is still possible
 	c.awaitVOXEvent(version(1))
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestVOXProjectOutlivesTheGateway(t *testing.T) {
 	}
 }
 
-// appFiles are the files of all versions of an app, as the gateway serves them.
+// appFiles returns the contents of the files of all versions of an app, as the gateway serves them.
 func appFiles(t *testing.T, p *program, app voxMessage) (files []string) {
 	t.Helper()
 	for _, v := range app.Versions {

@@ -26,7 +26,7 @@ import (
 	"voxgate/media"
 )
 
-// built is the gateway without the race detector, whose cost is not to be measured.
+// built contains the options for a gateway without the race detector, because the tests must not measure the cost of the detector.
 var built = options{seed: 1}
 
 func TestMain(m *testing.M) {

@@ -36,7 +36,7 @@ const (
 // utterance is a part of the speech that was spoken without a break.
 type utterance struct {
 	at       time.Time // start of the first frame
-	from, to int       // frames; to is excluded
+	from, to int       // frame numbers; the frame `to` is excluded
 }
 
 func (u utterance) frameTime(frameNumber int) time.Time {

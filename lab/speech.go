@@ -66,7 +66,7 @@ func (r *reference) micFrame(i int) []int16 {
 	return r.mic[i*n : (i+1)*n]
 }
 
-// voiceFrames returns the sound at voiceRate from frame from up to frame to, which is excluded.
+// voiceFrames returns the sound at voiceRate of the frames with the numbers `from` to `to`. The frame `to` is excluded.
 func (r *reference) voiceFrames(from, to int) []int16 {
 	n := media.Samples(frame, voiceRate)
 	return r.voice[from*n : to*n]

@@ -46,7 +46,7 @@ func TestResample(t *testing.T) {
 					return
 				}
 				want := mediatest.Tone(6*time.Second, c.to, 440, 10000)[:len(got)]
-				edge := c.to / 20 // the filter rings where the clip begins and ends
+				edge := c.to / 20 // the filter rings at the two ends of the clip
 				if db := mediatest.SNR(want[edge:len(want)-edge], got[edge:len(got)-edge]); db < 60 {
 					t.Errorf("%.1f dB from the same tone at the other rate", db)
 				}

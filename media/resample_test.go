@@ -11,7 +11,7 @@ import (
 	"voxgate/media"
 )
 
-// stream resamples pcm in pieces of 20 ms.
+// stream resamples pcm in pieces of 20 ms, and returns the output samples.
 func stream(r *media.Resampler, pcm []int16, from int) (out []int16) {
 	for frame := from / 50; len(pcm) > 0; {
 		n := min(frame, len(pcm))
@@ -21,8 +21,8 @@ func stream(r *media.Resampler, pcm []int16, from int) (out []int16) {
 	return out
 }
 
-// TestResamplerBands sends tones through and measures what comes out: what is below 0.4 of the lower rate passes, what is above
-// 0.6 of it does not, nor comes back mirrored.
+// TestResamplerBands sends tones through a resampler and measures the output. A tone below 0.4 of the lower rate passes. A tone
+// above 0.6 of the lower rate does not pass, and leaves no mirror image.
 func TestResamplerBands(t *testing.T) {
 	for _, c := range []struct{ from, to int }{
 		{24000, 8000},
@@ -45,7 +45,7 @@ func TestResamplerBands(t *testing.T) {
 			case share >= 0.6 && gain > -78:
 				t.Errorf("%d to %d Hz: %.0f Hz comes out at %.1f dB", c.from, c.to, f, gain)
 			}
-			// What is new in the output must be the tone: images of it lie above the lower rate's half.
+			// The output must consist of the tone alone. Any image of the tone lies above half the lower rate.
 			if share := f / lower; share <= 0.4 {
 				want := mediatest.Tone(time.Second, c.to, f, 30000)[c.to/50:][:len(out)]
 				if db := mediatest.SNR(want, out); db < 38 {
@@ -56,7 +56,7 @@ func TestResamplerBands(t *testing.T) {
 	}
 }
 
-// TestResamplerDelay finds a click where it was, and what is held back in time: half a filter.
+// TestResamplerDelay checks that a click keeps its place, and that the resampler holds back half a filter length of sound.
 func TestResamplerDelay(t *testing.T) {
 	for _, c := range []struct {
 		from, to int
@@ -98,7 +98,8 @@ func loudest(pcm []int16) (at int) {
 	return at
 }
 
-// TestLibsoxrDelay measures why libsoxr does not resample the calls: how much later a click comes out in writes of 20 ms.
+// TestLibsoxrDelay measures the delay of a click in libsoxr, with writes of 20 ms. This delay is the reason why libsoxr does not
+// resample the calls.
 func TestLibsoxrDelay(t *testing.T) {
 	for name, quality := range map[string]int{"Quick": resample.Quick, "Low": resample.LowQ, "High": resample.HighQ} {
 		var out []int16
@@ -111,7 +112,7 @@ func TestLibsoxrDelay(t *testing.T) {
 		for i := range 480 {
 			click[12000+i] = 20000
 		}
-		var after time.Duration // of input, when the click has come
+		var after time.Duration // length of the input when the click comes out
 		for i := 0; i < len(click) && (len(out) == 0 || out[loudest(out)] < 10000); i += 480 {
 			if _, err := r.Write(media.AppendBytes(nil, click[i:i+480])); err != nil {
 				t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"voxgate/media"
 )
 
-// TestSampleReader cuts a stream into pieces of every length: the samples are the same, however it is cut.
+// TestSampleReader cuts a stream into pieces of several sizes, and checks that the samples are the same for each size.
 func TestSampleReader(t *testing.T) {
 	want := make([]int16, 1000)
 	for i := range want {
@@ -36,7 +36,8 @@ func TestSampleReader(t *testing.T) {
 	}
 }
 
-// TestLostHalfOfASample sends a byte too many or too few within a stream of speech: what comes a piece later is whole again.
+// TestLostHalfOfASample sends a few bytes too many or one too few within a stream of speech. One piece later the samples must be
+// right again.
 func TestLostHalfOfASample(t *testing.T) {
 	want := make([]int16, 1600)
 	for i := range want {
@@ -59,7 +60,8 @@ func TestLostHalfOfASample(t *testing.T) {
 	}
 }
 
-// TestDecodeBase64 reads base64 in every form.
+// TestDecodeBase64 decodes base64 in the standard and URL-safe alphabets, with and without padding, spaces and line breaks.
+// Invalid text must give an error.
 func TestDecodeBase64(t *testing.T) {
 	data := []byte{0xfb, 0xff, 0xfe, 1, 2, 3, 4}
 	for _, size := range []int{0, 1, 2, 3, 5, 7} {

@@ -25,7 +25,7 @@ func (c slowClient) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// holdingClient is a slowClient that reports when it is full, as all endpoints do.
+// holdingClient is a slowClient with the method Full of [voxgate/media.BackpressureOutput], like all endpoints.
 type holdingClient struct{ slowClient }
 
 func (c holdingClient) Full() bool { return c.box.Full() }

@@ -37,8 +37,8 @@ func streamer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestBodiesThatNeverCome: a client that announces a body and sends none is disconnected, whatever it requested; slow
-// answers and WebSockets are not.
+// TestBodiesThatNeverCome checks that a client that announces a body and does not send it is disconnected after any
+// request. Slow answers and WebSockets must not be disconnected.
 func TestBodiesThatNeverCome(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -17,14 +17,14 @@ type DataChannel struct {
 	log          *slog.Logger
 	out          *SendQueue[[]byte]
 	writing      sync.WaitGroup
-	failures     chan error // has the error if the channel cannot be written to
+	failures     chan error // receives the error of a failed write, or ErrSlow
 
 	mu       sync.Mutex
 	isClosed bool // guarded by mu; a channel that opens after Close is not used
 }
 
 // NewDataChannel sets the options o so that the peer serves a data channel with this label. onMessage is called with one
-// message after the other. The caller must close the channel before the peer.
+// message at a time. The caller must close the channel before the peer.
 func NewDataChannel(o *rtc.PeerOptions, label string, onMessage func(Message)) *DataChannel {
 	c := &DataChannel{RateLimiter: NewRateLimiter(), log: o.Logger, out: NewSendQueue[[]byte](), failures: make(chan error, 1)}
 	o.Channel, o.Opened, o.Closed = label, c.onOpen, func(*rtc.Channel) {}
@@ -51,7 +51,7 @@ const flushTimeout = time.Second
 // Close sends the queued messages, for at most flushTimeout.
 func (c *DataChannel) Close() {
 	c.mu.Lock()
-	c.isClosed = true // onOpen adds no writer any more, so that Wait below waits for all
+	c.isClosed = true // from now on onOpen starts no writer, so Wait below waits for all of them
 	c.mu.Unlock()
 	c.out.Close()
 	sent := make(chan struct{})

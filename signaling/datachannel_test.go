@@ -11,8 +11,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// TestDataChannelOpensAtTheEnd closes a channel while Pion opens it, and before that: the race detector finds a race
-// of the two.
+// TestDataChannelOpensAtTheEnd closes a channel while Pion opens it, and then lets Pion open it once more. The race detector
+// would report a race between closing and opening.
 func TestDataChannelOpensAtTheEnd(t *testing.T) {
 	for range 100 {
 		o := rtc.PeerOptions{Logger: slog.New(slog.DiscardHandler)}

@@ -38,7 +38,7 @@ var lookUpConfig = json.RawMessage(
 type pcmClient struct {
 	*testkit.Client
 	ear sync.Mutex
-	pcm []int16 // what was heard
+	pcm []int16 // the voice received so far
 }
 
 func dialPCM(t *testing.T, g *testkit.Gateway, first string) *pcmClient {
@@ -92,7 +92,7 @@ func withPCM(d *testkit.Endpoints, _ *bridge.Options) {
 	})
 }
 
-// exampleHost is a host with an emulator behind it.
+// exampleHost returns a host whose model is the emulator. stop closes both.
 func exampleHost() (host *bridge.Host, stop func()) {
 	log := slog.New(slog.DiscardHandler)
 	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
@@ -107,7 +107,7 @@ func exampleHost() (host *bridge.Host, stop func()) {
 	}
 }
 
-// exampleConn is a client of pcmDoor without a test.
+// exampleConn is a client of pcmDoor for the example, which has no testing.T.
 type exampleConn struct{ *websocket.Conn }
 
 func exampleClient(url string) exampleConn {

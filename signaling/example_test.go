@@ -17,14 +17,14 @@ import (
 	"voxgate/tools"
 )
 
-// pcmDoor is a front door as small as one can be. A client opens a WebSocket and sends an agent as JSON, {"prompt": "…"}; then its sound
-// in binary messages, 16-bit little-endian mono PCM at 16 kHz, and commands: {"command": "interrupt"}, {"command": "hang up"}, {"command":
-// "type", "text": "…"}, {"command": "answer", "id": "…", "result": …}. It gets the voice in the same form, and events as JSON.
+// pcmDoor is a minimal endpoint. A client sends an agent as JSON, {"prompt": "…"}, then audio in binary messages (16-bit mono PCM at
+// 16 kHz) and the commands {"command": "interrupt"}, {"command": "hang up"}, {"command": "type", "text": "…"} and {"command":
+// "answer", "id": "…", "result": …}. It receives the voice in the same format, and events as JSON.
 type pcmDoor struct{ host *bridge.Host }
 
 const pcmRate = 16000
 
-// pcmCall is one client.
+// pcmCall is the call of one client.
 type pcmCall struct {
 	*signaling.Socket
 	down *media.Resampler
@@ -36,7 +36,7 @@ func (d *pcmDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if first, err := s.ReadFirst(ctx, 4096); err != nil || json.Unmarshal(first.Data, &open.Agent) != nil {
 			return &bridge.Error{Code: bridge.CodeForbidden, Message: "The first message must be an agent."}
 		}
-		if err := access.From(ctx).Authorize(&open, ""); err != nil { // or anybody may talk, and nobody counts it
+		if err := access.From(ctx).Authorize(&open, ""); err != nil { // without this check anyone could call, without limits
 			return err
 		}
 		s.MarkOpened()
@@ -95,7 +95,7 @@ func (c *pcmCall) WriteFrame(f media.Frame) error {
 
 // A door of one's own: a WebSocket with 16-bit PCM in binary messages, and JSON in text messages.
 func Example() {
-	host, stop := exampleHost() // as `gateway serve` makes it
+	host, stop := exampleHost() // like the host that `gateway serve` creates
 	defer stop()
 	server := httptest.NewServer(signaling.NewServer(signaling.Options{}, signaling.Endpoint{Pattern: "/pcm", Socket: &pcmDoor{host}}))
 	defer server.Close()

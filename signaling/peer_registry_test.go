@@ -7,7 +7,8 @@ import (
 	"voxgate/signaling"
 )
 
-// TestRunInCallThatEnds ends a call that has taken a function: without running it, as after a panic, and after it.
+// TestRunInCallThatEnds ends a call that has received a function. In one case the function has not run, as after a panic. In the
+// other case it has run.
 func TestRunInCallThatEnds(t *testing.T) {
 	errGone, errDone := errors.New("gone"), errors.New("done")
 	for name, runs := range map[string]bool{"without running it": false, "after it": true} {

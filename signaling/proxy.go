@@ -66,7 +66,7 @@ type ChunkedWriter struct {
 	timeout time.Duration
 }
 
-// NewChunkedWriter returns a writer to w with this timeout for each chunk.
+// NewChunkedWriter returns a writer to w. The client must read each chunk within the given time.
 func NewChunkedWriter(w http.ResponseWriter, within time.Duration) *ChunkedWriter {
 	return &ChunkedWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: within}
 }

@@ -27,10 +27,10 @@ const (
 	// byteBurst, in bytes, admits the longest message of our client protocol at once.
 	byteBurst = 12 << 20
 
-	// workShare is the share of a processor's time for the messages of one connection, except audio and pictures. It is
-	// measured as wall-clock time, which is exact enough, because people send few such messages.
+	// workShare limits the time for processing the messages of one connection, except audio and pictures: 0.1 s per
+	// second. It is measured as wall-clock time, which is exact enough, because people send few such messages.
 	workShare = 0.1
-	// workBurst is the processor time that may be used at once. The longest message takes 0.2 s.
+	// workBurst is the processing time that is allowed at once, without a pause. The longest message takes 0.2 s.
 	workBurst = 500 * time.Millisecond
 )
 
@@ -67,25 +67,25 @@ func NewRateLimiter() *RateLimiter {
 // Release ends all waits.
 func (r *RateLimiter) Release() { r.release() }
 
-// AdmitMessage blocks until a received message of so many bytes may be processed.
+// AdmitMessage blocks until a received message of this length, in bytes, may be processed.
 func (r *RateLimiter) AdmitMessage(bytes int) {
 	r.waitBytes(bytes)
 	r.waitMessage()
 }
 
-// ChargeTime reports how long it took to process something other than audio or a picture. The next message may have to
-// wait.
+// ChargeTime charges the client for the time that processing its message took, unless the message was audio or a
+// picture. If the client exceeds workShare, its next messages wait. ChargeTime itself does not block.
 func (r *RateLimiter) ChargeTime(took time.Duration) {
 	r.work.ReserveN(time.Now(), int(min(took, workBurst)/time.Microsecond))
 }
 
-// waitMessage waits until a received message may be read, or the limiter was released.
+// waitMessage waits until a received message may be read, or until Release.
 func (r *RateLimiter) waitMessage() {
 	r.waitFor(r.messages, 1)
 	r.waitFor(r.work, 0)
 }
 
-// waitBytes waits until n bytes more may be read, or the limiter was released.
+// waitBytes waits until n more bytes may be read, or until Release.
 func (r *RateLimiter) waitBytes(n int) { r.waitFor(r.bytes, n) }
 
 func (r *RateLimiter) waitFor(l *rate.Limiter, n int) {

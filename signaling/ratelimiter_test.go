@@ -8,13 +8,13 @@ import (
 	"voxgate/signaling"
 )
 
-// Messages that take long to process make their client wait, so that it uses a tenth of a processor in the long run.
+// Messages that take long to process make their client wait: in the long run it uses 0.1 s of processing per second.
 func TestPaceOfWork(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		n           int
 		each        time.Duration // the time for processing a message
-		least, most time.Duration // until all have been admitted
+		least, most time.Duration // bounds of the time until all messages are admitted
 	}{
 		{"some long ones", 2, 200 * time.Millisecond, 400 * time.Millisecond, 400 * time.Millisecond},
 		{"long ones", 100, 200 * time.Millisecond, 190 * time.Second, 200 * time.Second},

@@ -17,7 +17,7 @@ import (
 type Message struct {
 	Data []byte
 	Text bool
-	Err  error // why the message cannot be used, with empty Data: [ErrTooLong], or the error of [SocketOptions].Read
+	Err  error // for an unusable message, without Data: [ErrTooLong], or the error of [SocketOptions].Read
 }
 
 // Outgoing is a message to a client.
@@ -142,8 +142,8 @@ func (s *Socket) Full() bool { return s.out.Full() }
 // was too slow.
 func (s *Socket) WriterDone() <-chan struct{} { return s.writerDone }
 
-// ChargeTime reports how long it took to process something other than audio or a picture. More than a tenth of a
-// processor throttles the client.
+// ChargeTime charges the client for the time that processing its message took, unless the message was audio or a
+// picture. A client that needs more than 0.1 s per second in the long run is throttled.
 func (s *Socket) ChargeTime(took time.Duration) { s.conn.ChargeTime(took) }
 
 // MarkOpened records that the required first message has arrived. Before this, the WebSocket is closed after 10 s. After

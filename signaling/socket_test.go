@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling"
 )
 
-// How a call over a WebSocket ends, for a client that reads on: it gets all queued messages, and then the close
-// frame.
+// TestSocketEnds checks the ends of calls over a WebSocket. A client that continues to read gets all queued messages, and then
+// the close frame.
 func TestSocketEnds(t *testing.T) {
 	t.Parallel()
 	const limit = 10

@@ -28,7 +28,7 @@ const (
 	writeTimeout = 5 * time.Second
 	// maxRead limits a message, in bytes. No client needs more; a longer message closes the socket.
 	maxRead = 16 << 20
-	// closeTimeout is how long to wait for the client's close frame after sending the gateway's.
+	// closeTimeout limits the wait for the client's close frame after the gateway's was sent.
 	closeTimeout = time.Second
 	// maxReason limits the reason of a close frame: a control frame has 125 bytes, two are the code (RFC 6455 section
 	// 5.5).
@@ -56,7 +56,7 @@ type WSConn struct {
 	conn        *websocket.Conn
 	remote      string              // the client's address
 	isOpened    atomic.Bool         // MarkOpened was called; before that the deadline is firstMessageTimeout
-	releaseWait func()              // stops counting this connection among those without a first message
+	releaseWait func()              // called once to end the count of this connection as one without a first message
 	pingedAt    atomic.Int64        // when the last ping was sent, in ns since 1970
 	roundTrip   func(time.Duration) // called for pongs, by the reader
 	limiter     *RateLimiter
@@ -118,8 +118,8 @@ func (w *WSConn) Remote() string { return w.remote }
 // Limiter returns the rate limiter for the client's messages.
 func (w *WSConn) Limiter() *RateLimiter { return w.limiter }
 
-// ChargeTime reports how long it took to process something other than audio or a picture. More than a tenth of a
-// processor throttles the client.
+// ChargeTime charges the client for the time that processing its message took, unless the message was audio or a
+// picture. A client that needs more than 0.1 s per second in the long run is throttled.
 func (w *WSConn) ChargeTime(took time.Duration) { w.limiter.ChargeTime(took) }
 
 // MarkOpened records that the required first message has arrived. Before this, the connection is closed after 10 s. After

@@ -120,7 +120,8 @@ func (m *memory) Reserve(_ context.Context, r Reservation) (got int, others Budg
 	return got, others, nil
 }
 
-// splitUsage returns the usage of a member (own), and the total of all other members. The caller must hold mu.
+// splitUsage returns the total usage of all members of a name but one, and the usage of that one (own). The caller must
+// hold mu.
 func (m *memory) splitUsage(name, member string) (total int, own usage) {
 	for other, u := range m.activeMembers(name) {
 		if other == member {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What has ended takes no memory, whichever of its kinds is asked for afterwards.
+// Expired values and counts are removed from memory, no matter which method is called next.
 func TestMemoryExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()

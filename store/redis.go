@@ -269,7 +269,7 @@ func (s *redisStore) CompareAndSwap(
 const countFunctions = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local function usageOfOthers(key, member)
+local function splitUsage(key, member)
   local total, own, newest, all = 0, 0, -1, redis.call('HGETALL', key)
   for i = 1, #all, 2 do
     local used, at, ends = string.match(all[i + 1], '^(%d+) (%d+) (%d+)$')
@@ -288,7 +288,7 @@ end
 
 var countScript = redis.NewScript(countFunctions + `
 local member, order, n, most, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local total, own, newest = usageOfOthers(KEYS[1], member)
+local total, own, newest = splitUsage(KEYS[1], member)
 if newest > order then return {total + own, 1} end
 if most >= 0 and total + n > most then return {total + own, 0} end
 setUsage(KEYS[1], member, n, order, newest, ttl)
@@ -316,8 +316,8 @@ func (s *redisStore) SetUsage(
 // Cluster.
 var reserveScript = redis.NewScript(countFunctions + `
 local member, order, limit, want = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local others, _, newest = usageOfOthers(KEYS[1], member)
-local othersSpent, _, newestSpent = usageOfOthers(KEYS[2], member)
+local others, _, newest = splitUsage(KEYS[1], member)
+local othersSpent, _, newestSpent = splitUsage(KEYS[2], member)
 local kept, spent = tonumber(ARGV[5]), tonumber(ARGV[6])
 local got = math.max(0, math.min(want, limit - others - othersSpent - kept - spent))
 setUsage(KEYS[1], member, kept + got, order, newest, tonumber(ARGV[7]))

@@ -54,7 +54,7 @@ func openClient(t *testing.T, url, secret string) store.Store {
 	return s
 }
 
-// both runs a test on each kind of store: of which two processes, as it seems, have one.
+// both runs a test on each kind of store. The stores a and b share their data, like the stores of two gateways.
 func both(t *testing.T, f func(t *testing.T, a, b store.Store)) {
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
@@ -68,7 +68,8 @@ func both(t *testing.T, f func(t *testing.T, a, b store.Store)) {
 	})
 }
 
-// eventually asks until it is so. A Redis tells nobody that something has expired, or that it can be used again.
+// eventually calls ok every 10 ms until it returns true, for at most a minute. Redis sends no message when an entry
+// expires, or when Redis is available again.
 func eventually(t *testing.T, wrong string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -102,12 +103,12 @@ func TestCompareAndSwap(t *testing.T) {
 			}
 		}
 		holds("", 0)
-		swap(a, 1, 1, "", time.Minute, 0) // there is nothing to be kept
+		swap(a, 1, 1, "", time.Minute, 0) // no value exists that could be renewed
 		holds("", 0)
 		swap(a, 1, 1, "one", time.Minute, 1)
 		holds("one", 1)
-		swap(b, 1, 2, "two", time.Minute, 2) // takes it
-		swap(a, 1, 1, "old", time.Minute, 2) // and is in the way of who had it
+		swap(b, 1, 2, "two", time.Minute, 2) // takes over
+		swap(a, 1, 1, "old", time.Minute, 2) // fails: b has written generation 2
 		swap(b, 1, 2, "also", time.Minute, 2)
 		holds("two", 2)
 		swap(b, 2, 2, "", time.Minute, 2)
@@ -118,13 +119,13 @@ func TestCompareAndSwap(t *testing.T) {
 			return g == 0
 		})
 		swap(a, 1, 1, "again", time.Minute, 1)
-		swap(b, 7, 7, "", 0, 1) // is not deleted by others
+		swap(b, 7, 7, "", 0, 1) // another generation cannot delete it
 		swap(a, 1, 1, "", 0, 0)
 		holds("", 0)
 	})
 }
 
-// Of many who take something over one gets it.
+// If many gateways take over a conversation at once, exactly one succeeds.
 func TestOnlyOneGatewayTakesOver(t *testing.T) {
 	both(t, func(t *testing.T, a, b store.Store) {
 		if _, err := a.CompareAndSwap(t.Context(), "session/x", 1, 1, []byte("a"), time.Minute); err != nil {
@@ -163,7 +164,7 @@ func TestSetUsage(t *testing.T) {
 		counts(b, "b", 2, 1, 3, time.Minute, 3, true)
 		counts(a, "a", 4, 3, 3, time.Minute, 3, false)
 		counts(a, "a", 5, 5, -1, time.Minute, 6, true)
-		counts(a, "a", 3, 0, -1, time.Minute, 6, true) // is late
+		counts(a, "a", 3, 0, -1, time.Minute, 6, true) // arrives late: its order is lower
 		if got, err := b.Members(ctx, "sessions/all"); err != nil || !maps.Equal(got, map[string]int{"a": 5, "b": 1}) {
 			t.Errorf("members are %v, %v", got, err)
 		}
@@ -192,10 +193,10 @@ func TestReserve(t *testing.T) {
 			}
 		}
 		reserves(a, "a", 1, store.BudgetUsage{Reserved: 6}, 6, 6, store.BudgetUsage{})
-		reserves(b, "b", 1, store.BudgetUsage{Reserved: 6}, 6, 4, store.BudgetUsage{Reserved: 6}) // what is left
+		reserves(b, "b", 1, store.BudgetUsage{Reserved: 6}, 6, 4, store.BudgetUsage{Reserved: 6}) // only 4 are left
 		reserves(b, "b", 2, store.BudgetUsage{Reserved: 5}, 1, 0, store.BudgetUsage{Reserved: 6})
 		reserves(a, "a", 3, store.BudgetUsage{Spent: 2}, 0, 0, store.BudgetUsage{Reserved: 4})
-		reserves(a, "a", 2, store.BudgetUsage{Reserved: 6}, 1, 1, store.BudgetUsage{Reserved: 4}) // is late: the call before includes it
+		reserves(a, "a", 2, store.BudgetUsage{Reserved: 6}, 1, 1, store.BudgetUsage{Reserved: 4}) // late: the call before it counts
 		reserves(b, "b", 3, store.BudgetUsage{Reserved: 13}, 9, 4, store.BudgetUsage{Spent: 2})
 		if n, rest, err := a.Reserve(t.Context(), store.Reservation{
 			Name: "tokens/key/shop", Period: "2026-11-28", Member: "a", Order: 4, Usage: store.BudgetUsage{Reserved: 9}, Want: 9, Limit: 10,
@@ -206,7 +207,7 @@ func TestReserve(t *testing.T) {
 	})
 }
 
-// Many who reserve at once get the whole limit and no more.
+// Concurrent reservations of many members get the whole limit and no more.
 func TestReserveAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, a, b store.Store) {
 		var all atomic.Int64
@@ -230,7 +231,7 @@ func TestReserveAtOnce(t *testing.T) {
 	})
 }
 
-// Redis knows neither what is said nor about whom, and who has another secret does not either.
+// Redis contains neither values nor names in plain text, and a gateway with another secret finds nothing.
 func TestRedisSeesNoPlainText(t *testing.T) {
 	t.Parallel()
 	server := redis(t)
@@ -277,7 +278,8 @@ func TestRedisSeesNoPlainText(t *testing.T) {
 	}
 }
 
-// A Redis that is gone costs a few calls their time, and the others nothing; when it is back it is used again.
+// While Redis is unreachable, a few calls wait for their timeout and all others fail at once. Once Redis is back, calls
+// succeed again.
 func TestRedisUnreachable(t *testing.T) {
 	t.Parallel()
 	server := redis(t)
@@ -291,7 +293,7 @@ func TestRedisUnreachable(t *testing.T) {
 		_, err := s.CompareAndSwap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute)
 		return err
 	}
-	isUsed := func(name string) { // a call on a busy machine may take more than store.Timeout
+	isUsed := func(name string) { // repeatedly: on a busy machine a call may exceed store.Timeout
 		eventually(t, name+": it is not used", func() bool { return write() == nil })
 	}
 	isUsed("begun")
@@ -306,7 +308,7 @@ func TestRedisUnreachable(t *testing.T) {
 				t.Fatalf("%s: call %d succeeded", name, i)
 			}
 		}
-		// Three that fail and, each second, one that tries; room for a busy machine.
+		// Three calls wait for their timeout, and then one call a second. The limit is higher for a busy machine.
 		if took := time.Since(began); took > max(10*store.Timeout, 10*time.Second) || !s.IsDown() {
 			t.Errorf("%s: 1000 calls took %v; down: %v", name, took, s.IsDown())
 		}
@@ -363,7 +365,7 @@ func server(t *testing.T, port int, args ...string) {
 	})
 }
 
-// command asks a server something until its answer has a word.
+// command repeats a Redis command until the answer contains word.
 func command(t *testing.T, port int, word string, args ...string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%v: no %s", args, word), func() bool {
@@ -372,14 +374,14 @@ func command(t *testing.T, port int, word string, args ...string) {
 	})
 }
 
-// works asks a store everything.
+// works calls each method of a store that reads or writes data.
 func works(t *testing.T, s store.Store) {
 	t.Helper()
-	eventually(t, "it is not used", func() bool { // the first calls find out where everything is
+	eventually(t, "it is not used", func() bool { // the first calls look up the servers
 		_, err := s.CompareAndSwap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute)
 		return err == nil
 	})
-	for i := range 20 { // in many slots
+	for i := range 20 { // names in many slots of a Cluster
 		name := fmt.Sprint("nodes/", i)
 		if v, g, err := s.Get(t.Context(), "session/x"); string(v) != "v" || g != 1 || err != nil {
 			t.Errorf("%q, %d, %v", v, g, err)
@@ -403,7 +405,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	create := []string{"--cluster", "create", "--cluster-yes"}
 	var ports []int
-	for range 3 { // the fewest
+	for range 3 { // the minimum for a Cluster
 		port := mediatest.FreePort(t)
 		server(t, port, "--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(mediatest.FreePort(t)))
 		command(t, port, "PONG", "ping")
@@ -432,8 +434,8 @@ func TestSentinel(t *testing.T) {
 	works(t, openClient(t, fmt.Sprintf("redis://127.0.0.1:%d?master_name=main", watcher), secret))
 }
 
-// TestTLS has a Redis with a certificate of a CA of its own: a client that does not know the CA does not talk to it, and one that has it in
-// SSL_CERT_DIR does. Go reads that once in a process, so a second one has it.
+// TestTLS connects to a Redis with a certificate of a private CA. A client that does not know the CA fails, and a client
+// with the CA in SSL_CERT_DIR succeeds. Go reads that variable once per process, so a second process has it.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	const variable = "VOXGATE_TEST_REDIS"
@@ -460,7 +462,7 @@ func TestTLS(t *testing.T) {
 	command(t, port, "PONG", "--tls", "--cacert", ca, "ping")
 	url := fmt.Sprintf("rediss://127.0.0.1:%d", port)
 	err := context.DeadlineExceeded
-	// 0.3 s are short on a busy machine
+	// Repeat after a timeout: store.Timeout is short for a TLS handshake on a busy machine.
 	for began := time.Now(); errors.Is(err, context.DeadlineExceeded) && time.Since(began) < 20*time.Second; {
 		_, err = openClient(t, url, secret).CompareAndSwap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute)
 	}
@@ -474,7 +476,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// certificates makes a CA and a certificate of it for 127.0.0.1, and returns their files.
+// certificates creates a CA, and a certificate for 127.0.0.1 signed by it. It returns the paths of the PEM files.
 func certificates(t *testing.T) (ca, cert, key string) {
 	t.Helper()
 	write := func(name, kind string, der []byte) string {

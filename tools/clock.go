@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// clock is the remaining time of a call. It pauses while the user is asked.
+// clock measures the remaining time of a call, and cancels the call's context at its end. It pauses while the user is asked.
 type clock struct {
 	cancel context.CancelCauseFunc
 

@@ -66,7 +66,7 @@ func Ask(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 	return env.AskPerson(ctx, canvas)
 }
 
-// Confirm asks the user to agree to something.
+// Confirm shows the user a text with the buttons Yes and No, and blocks like [Ask]. It returns true only for Yes.
 func Confirm(ctx context.Context, text string) (bool, error) {
 	type element map[string]string
 	question, err := json.Marshal(map[string]any{"type": "canvas", "elements": []element{

@@ -9,7 +9,7 @@ import (
 	"voxgate/tools"
 )
 
-// openingHours is a tool of one's own: what the model reads of it, and the function.
+// openingHours is a custom tool: its declaration for the model, and its function.
 var openingHours = tools.Tool{
 	Declaration: tools.Declaration{
 		Name:        "opening_hours",
@@ -22,13 +22,13 @@ var openingHours = tools.Tool{
 			return nil, err
 		}
 		if a.Day == "sunday" {
-			return nil, errors.New("the shop is closed on Sundays") // the model reads it, and says so in its own words
+			return nil, errors.New("the shop is closed on Sundays") // the model gets the text of the error, and tells the person
 		}
 		return json.RawMessage(`{"from":"9:00","to":"18:00"}`), nil
 	},
 }
 
-// A tool gets a JSON object that fits its parameters and returns one. Give it to conversations as bridge.Open.Tools.
+// A tool gets a JSON object that fits its parameters, and returns a JSON object.
 func Example() {
 	for _, args := range []string{`{"day":"saturday"}`, `{"day":"sunday"}`} {
 		outcome, _ := tools.Run(context.Background(), openingHours.Run, tools.Call{Name: "opening_hours", Args: json.RawMessage(args)},

@@ -331,8 +331,8 @@ func readCount(v any) (any, bool) {
 	return json.Number(rat.Num().String()), true
 }
 
-// approximateRef returns a schema in place of a reference that cannot be followed: only the type of the target, if it is
-// known. A recursive reference is followed once.
+// approximateRef returns a schema in place of a reference that cannot be followed, for the reason err. The schema has only
+// the type and the description of the target, if they are known.
 func (r *resolver) approximateRef(ref any, err error) any {
 	r.addNote("it %v; nothing more is known there", err)
 	out := map[string]any{}

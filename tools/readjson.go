@@ -300,7 +300,8 @@ func fitScalar(value any, t reflect.Type) (any, bool) {
 	return nil, false
 }
 
-// WholeNumber returns an integer, which may be written as a string or with decimals: 7.0, "7", 1e3.
+// WholeNumber converts a value to an integer, which may be written as a string or with decimals: 7.0, "7", 1e3. It returns
+// false for any other value.
 func WholeNumber(value any) (json.Number, bool) {
 	number, ok := readNumber(value)
 	if !ok || checkNumbers(number) != nil {
@@ -313,7 +314,7 @@ func WholeNumber(value any) (json.Number, bool) {
 	return json.Number(rat.Num().String()), true
 }
 
-// ParseNumber returns a number, which may be written as a string.
+// ParseNumber converts a value to a number, which may be written as a string. It returns false for any other value.
 func ParseNumber(value any) (json.Number, bool) {
 	number, ok := readNumber(value)
 	if !ok {
@@ -322,7 +323,7 @@ func ParseNumber(value any) (json.Number, bool) {
 	return number.(json.Number), true
 }
 
-// ParseBool returns a boolean, which may be written as a string.
+// ParseBool converts a value to a boolean, which may be written as a string. ok is false for any other value.
 func ParseBool(value any) (is, ok bool) {
 	truth, ok := readBool(value)
 	return truth == true, ok

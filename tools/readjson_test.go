@@ -23,7 +23,7 @@ type googleMessage struct {
 	Labels map[string]string `json:"userLabels"`
 }
 
-// TestReadJSON: what Google's servers take as JSON for a message is read, and what nobody can read is said without a type of Go's.
+// TestReadJSON: JSON that Google's servers accept for a message is read, and errors about other JSON name no Go type.
 func TestReadJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"contents":[{"role":"user","parts":[{"text":"a"}]}]}`:         `[user a]`,

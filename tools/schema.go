@@ -166,8 +166,8 @@ func (s *Schema) CheckValue(value json.RawMessage, name string) error {
 	return s.validate(value, name, "the "+name, "its schema")
 }
 
-// validate is the common part of Check and CheckValue. Errors name the value by root in a path and by what in a
-// sentence. They name the schema by rule.
+// validate is the common part of Check and CheckValue. Its errors use three names: root begins the path of a value, "what"
+// is the value in a sentence, and rule is the schema.
 func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {

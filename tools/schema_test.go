@@ -63,7 +63,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestSchemaRefused(t *testing.T) {
-	// Each definition has the one before twice: 2^13 parts in a few lines.
+	// Each definition refers to the previous one twice: a few lines expand to 2^13 parts.
 	bomb := `{"properties":{"a":{"$ref":"#/$defs/d12"}},"$defs":{"d0":{"type":"string"}`
 	for i := range 12 {
 		bomb += fmt.Sprintf(`,"d%d":{"anyOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i+1, i, i)
@@ -90,10 +90,12 @@ func TestSchemaRefused(t *testing.T) {
 	}
 }
 
-// Was wrong: a declaration of a stranger's few kilobytes takes seconds of a core: the parser's bounds count nodes, not what a node costs.
-// 1e-999999 is a number of a million digits for the library (big.Rat), and multipleOf divides by it; a{0,900} repeated is a
-// program of a million steps for regexp. A config may have 1 MB, hundreds of functions, and UPDATE_CONFIG parses in the session's
-// loop: minutes of a core per message, for anybody who may connect.
+// A regression test: an untrusted declaration of a few kilobytes took seconds of CPU time, because the limits counted nodes
+// and not the cost of a node. The library handles 1e-999999 as a number with a million digits (big.Rat), and multipleOf
+// divides by it. A repeated a{0,900} is a program of a million steps for regexp.
+//
+// A config may have 1 MB with hundreds of functions, and UPDATE_CONFIG is parsed in the session's loop. So any client could
+// cause minutes of CPU time per message.
 func TestSchemasAreCheap(t *testing.T) {
 	var numbers strings.Builder
 	for i := range 20 {
@@ -111,15 +113,14 @@ func TestSchemasAreCheap(t *testing.T) {
 	} {
 		began := mediatest.CPUTime(t)
 		_, err := schemaOf(t, text)
-		if took := mediatest.CPUTime(t) - began; took > 2*time.Second { // without a bound, more
+		if took := mediatest.CPUTime(t) - began; took > 2*time.Second { // without the limits it takes longer
 			t.Errorf("%s: %d bytes took %v (%v)", name, len(text), took, err)
 		}
 	}
 }
 
-// Was wrong: what stands beside a $ref replaces what the reference says, where JSON Schema (2020-12) wants both to hold: "required"
-// beside a reference takes the required fields of the referenced schema away, "properties" its properties. So arguments that the
-// declaration forbids reach the tool, although the original is "kept for validation".
+// A regression test: keywords beside a $ref replaced those of the referenced schema, so a tool could get arguments that its
+// declaration forbids. In JSON Schema (2020-12) both apply: the lists "required", for example, add up.
 func TestKeywordsBesideReference(t *testing.T) {
 	for _, test := range []struct{ schema, args string }{
 		{
@@ -148,7 +149,8 @@ func TestKeywordsBesideReference(t *testing.T) {
 	}
 }
 
-// Was wrong: additionalItems of a tuple in the old form is left as it is, but 2020-12 calls it items: a tuple that allows two takes ten.
+// A regression test: additionalItems of a tuple in the form of draft 7 was not converted to items of 2020-12. So a tuple
+// accepted more items than its schema allows.
 func TestDraft7Tuples(t *testing.T) {
 	s, err := schemaOf(
 		t,
@@ -163,7 +165,7 @@ func TestDraft7Tuples(t *testing.T) {
 	}
 }
 
-// FuzzSchema: no schema of a stranger panics or takes long, and neither do arguments checked by it.
+// FuzzSchema: an untrusted schema causes no panic and takes little time, and so does the check of arguments with it.
 func FuzzSchema(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"object","properties":{"a":{"type":["string","null"],"minLength":"1"}},"required":["a"]}`,

@@ -70,8 +70,8 @@ type Outcome struct {
 	Abandoned <-chan struct{} // closed when an abandoned tool returns; nil if it has returned
 }
 
-// Run runs f for call c, and blocks. The call fails if f fails, panics or runs out of time. ctx is the context of the
-// call. ok is false if ctx was cancelled before.
+// Run runs f for call c, and blocks until f returns, or until shortly after the timeout or the end of ctx. The call fails if
+// f fails, panics or exceeds the timeout. ok is false if ctx was cancelled: then the model does not need the outcome.
 func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome, ok bool) {
 	limited, clock := withClock(ctx, timeout)
 	defer clock.stopTimer()
@@ -119,7 +119,8 @@ func runProtected(ctx context.Context, f Func, args json.RawMessage) (result jso
 	return f(ctx, args)
 }
 
-// BuildOutcome converts a tool's result to an object, as the Live API needs it: {"error": …} or {"output": …}.
+// BuildOutcome converts a tool's result to an object, as the Live API needs it. An object stays as it is. Any other result
+// becomes {"output": …}, and a failure becomes {"error": …}.
 func BuildOutcome(result json.RawMessage, err error) Outcome {
 	// Text that is not UTF-8 would close the connection to the model: RFC 6455, 8.1.
 	result = bytes.ToValidUTF8(bytes.TrimSpace(result), []byte("\uFFFD"))

@@ -32,7 +32,7 @@ func TestRespond(t *testing.T) {
 		{`"<b>"`, nil, `{"output":"\u003cb\u003e"}`},
 		{`[{}]`, nil, `{"output":[{}]}`},
 		{` {"a": {}} `, nil, `{"a": {}}`},
-		{"{\"a\":\"gr\xfc\xdfe\"}", nil, "{\"a\":\"gr\uFFFDe\"}"}, // Latin-1, which is no JSON, but Go takes it
+		{"{\"a\":\"gr\xfc\xdfe\"}", nil, "{\"a\":\"gr\uFFFDe\"}"}, // Latin-1 is invalid in JSON, but Go accepts it
 		{"\"gr\xfc\xdfe\"", nil, "{\"output\":\"gr\uFFFDe\"}"},
 		{`{"a":1`, nil, `{"error":"the tool answered with something that is not JSON"}`},
 		{`}`, nil, `{"error":"the tool answered with something that is not JSON"}`},
@@ -76,7 +76,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// wait is a tool that ends with its context.
+// wait is a tool that blocks until its context is done.
 func wait(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
@@ -93,7 +93,7 @@ func TestRunTimesOut(t *testing.T) {
 		if took := time.Since(start); took != 30*time.Second {
 			t.Errorf("after %v", took)
 		}
-		// A tool that hides why it failed does not hide the reason from the model.
+		// A tool may return another error at its timeout: the model still gets the reason.
 		hides := func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 			_, _ = wait(ctx, args)
 			return nil, errors.New("something")
@@ -155,7 +155,7 @@ func TestAskPausesTimeout(t *testing.T) {
 			if yes, err := tools.Confirm(ctx, "Send to <Ada>?"); err != nil || !yes {
 				return nil, err
 			}
-			return wait(ctx, nil) // the rest of its time
+			return wait(ctx, nil) // uses the rest of the timeout
 		}, tools.Call{}, 10*time.Second)
 		if took := time.Since(start); !errors.Is(got.Err, tools.ErrTimeout) || took != 70*time.Second {
 			t.Errorf("%v after %v", got.Err, took)

@@ -63,8 +63,8 @@ func (a *assistant) sendAction(what desk.Action) {
 	}
 }
 
-// attachClient makes v the current client and sends it the whole project, because messages on the previous socket may have been
-// lost.
+// attachClient makes v the current client. It sends the client the actions for the whole project, because messages on the
+// previous socket may have been lost.
 func (a *assistant) attachClient(v *clientConn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -119,7 +119,8 @@ func (cc *clientConn) run(ctx context.Context) error {
 	}
 }
 
-// awaitStart waits for the next start message. It waits for idleTimeout at most; the socket itself limits the wait for the first message.
+// awaitStart waits for the next start message, for idleTimeout at most. If the parameter first is true, it waits for the
+// first message, and the socket limits the wait.
 func (cc *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage, error) {
 	var idleTimer <-chan time.Time
 	if !first {

@@ -259,7 +259,7 @@ func TestVOXMute(t *testing.T) {
 	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, seen, nil)), nil)
 	c.StartConversation("")
 	c.SendAudio(append(testkit.MakeSilence(300*time.Millisecond, voxtest.Rate), testkit.MakeTone(440, time.Second, voxtest.Rate)...))
-	c.Send(`{"type":"mute","muted":true}`) // which ends the sentence
+	c.Send(`{"type":"mute","muted":true}`) // this ends the sentence
 	c.SendAudio(testkit.MakeSentence(880, 2*time.Second, voxtest.Rate))
 	c.AwaitEvent("transcript", func(f voxtest.Fields) bool { return f.Role == "vox" })
 	c.Send(`{"type":"mute","muted":false}`)
@@ -291,7 +291,7 @@ func TestVOXPushToTalk(t *testing.T) {
 		c.SendAudio(testkit.MakeSilence(2*time.Second, voxtest.Rate))
 		c.SendAudio(testkit.MakeTone(hz, time.Second, voxtest.Rate))
 		c.Send(`{"type":"talk","talking":false}`)
-		c.Send(`{"type":"mute","muted":true}`) // which is no end of a turn here
+		c.Send(`{"type":"mute","muted":true}`) // with push-to-talk, this does not end the turn
 		c.Send(`{"type":"mute","muted":false}`)
 		for _, kind := range []string{"usage", "latency", "transcript"} {
 			c.AwaitEvent(kind, nil)
@@ -336,7 +336,7 @@ func TestVOXChangesItsTheme(t *testing.T) {
 		if known := theme == "warm" || theme == "retro"; known != (r.Theme == theme) || !known && r.Theme != "expert" {
 			t.Errorf("%q became %q", theme, r.Theme)
 		}
-		c.Send(`{"type":"end"}`) // and the next start need not wait for the reply
+		c.Send(`{"type":"end"}`) // the next start follows without waiting for the reply
 	}
 	c.StartConversation("")
 	if n := c.CountMessages("session_end"); n != 4 || c.CountMessages("error") != 0 {
@@ -601,7 +601,7 @@ func TestVOXBudget(t *testing.T) {
 	c.SendText("How many words are there in this sentence, and what do they cost?")
 	c.AwaitEvent("transcript", nil)
 	c.AwaitEvent("state", func(f voxtest.Fields) bool { return f.State == "live" })
-	c.SendText(strings.Repeat("As many as it takes. ", 400)) // more than is left
+	c.SendText(strings.Repeat("As many as it takes. ", 400)) // more tokens than the budget has left
 	if f := c.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
 		t.Errorf("%+v", f)
 	}
@@ -613,7 +613,7 @@ func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 4)
 	chat := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // without it the end of the connection is not detected
+		_, _ = io.Copy(io.Discard, r.Body) // without this, the server does not detect the end of the connection
 		asked <- struct{}{}
 		<-r.Context().Done()
 	}))
@@ -625,7 +625,7 @@ func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 	c.StartConversation(`,"model":"gpt-6-astra","token":"` + l.MintToken(`{"grant":{"tokens":2500}}`) + `"`)
 	c.SendText("What is this?")
 	<-asked
-	for range 4 { // each takes about 900 tokens with its instruction
+	for range 4 { // each request takes about 900 tokens, with the system instruction
 		c.SendText("Something else.")
 	}
 	if f := c.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
@@ -713,7 +713,7 @@ func TestVOXTypedTalk(t *testing.T) {
 	if f := c.AwaitEvent("session_end", nil); f.Reason != "user" {
 		t.Errorf("%+v", f)
 	}
-	c.StartConversation("") // and now by voice
+	c.StartConversation("") // now with a voice model
 	if n := c.CountMessages("error"); n != 3 {
 		t.Errorf("%d errors", n)
 	}
@@ -799,7 +799,7 @@ func says(words string) func(voxtest.Fields) bool {
 	return func(f voxtest.Fields) bool { return f.Role == "vox" && strings.Contains(f.Text, words) }
 }
 
-// awaitVoice waits until so many samples of non-silent audio have arrived.
+// awaitVoice waits until more than this number of samples has arrived, without the silence at both ends.
 func awaitVoice(c *voxtest.Client, samples int) {
 	c.T.Helper()
 	c.AwaitMatch(0, "sound", func(m testkit.Message) bool {

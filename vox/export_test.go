@@ -10,7 +10,7 @@ import (
 // Translator converts events to messages in JSON.
 type Translator struct{ t translator }
 
-// Translate returns the messages.
+// Translate returns the messages for an event.
 func (t *Translator) Translate(body bridge.EventBody) (messages []string) {
 	for _, m := range t.t.translateEvent(body) {
 		messages = append(messages, string(encodeMessage(m)))
@@ -18,7 +18,7 @@ func (t *Translator) Translate(body bridge.EventBody) (messages []string) {
 	return messages
 }
 
-// Back records that another client had the conversation before.
+// Back marks the conversation as resumed: "ready" was sent, to another client.
 func (t *Translator) Back() { t.t.readySent, t.t.isResumed = true, true }
 
 // Ready records that ready was sent.
@@ -33,10 +33,10 @@ func Phrases(pieces ...string) (whole []string) {
 	return append(whole, p.flushRest()...)
 }
 
-// Voice is the output that joins frames.
+// Voice is the output of a client, which joins the frames of the playout.
 type Voice struct{ *voiceOutput }
 
-// NewVoice returns a voice that sends to f.
+// NewVoice returns a voice that calls send with each frame.
 func NewVoice(send func(pcm []byte, generation uint32)) Voice { return Voice{newVoiceOutput(send)} }
 
 // Cut discards audio of earlier generations.
@@ -47,7 +47,7 @@ const Together time.Duration = startDelay
 
 var _ media.Output = Voice{}
 
-// Instruction is the system instruction.
+// Instruction builds the system instruction.
 var Instruction = buildInstruction
 
 // Voices are the voices of the themes.

@@ -57,7 +57,7 @@ func (t *translator) translateEvent(body bridge.EventBody) []serverMessage {
 		}
 	case bridge.ErrorEvent:
 		if b.Err.Code == bridge.CodeToolExecution || b.Err.Code == bridge.CodeToolNotFound {
-			// Only a log message: the model has got the error, and the client the status of the tool call, if any.
+			// Only a log message: the model has received the error, and the client has received the status of the tool call, if any.
 			return []serverMessage{logFrame{Level: "warn", Message: b.Err.Message}}
 		}
 		return []serverMessage{newErrorFrame(b.Err)}

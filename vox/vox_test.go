@@ -213,7 +213,7 @@ func TestTextIsSplitIntoPhrases(t *testing.T) {
 	}
 }
 
-// frames returns frames of a generation, each of 20 ms.
+// frameOf returns a silent frame of 20 ms with this generation.
 func frameOf(generation uint32) media.Frame {
 	return media.Frame{PCM: make([]int16, media.Samples(media.FrameDuration, bridge.VoiceRate)), Generation: generation}
 }
@@ -242,9 +242,9 @@ func TestVoiceIsJoined(t *testing.T) {
 				}
 			}
 		}
-		write(10, 0) // the whole lead at once
+		write(10, 0) // the maximum lead of 200 ms, all at once
 		check("0s: 100ms of 0", "0s: 100ms of 0")
-		for range 10 { // and then in real time
+		for range 10 { // after that, frames arrive in real time
 			time.Sleep(20 * time.Millisecond)
 			write(1, 0)
 		}
@@ -256,7 +256,7 @@ func TestVoiceIsJoined(t *testing.T) {
 		time.Sleep(time.Second)
 		check(fmt.Sprint(vox.Together) + ": 40ms of 0")
 		write(7, 0)
-		v.Cut(1) // an interruption
+		v.Cut(1) // like an interruption
 		write(1, 1)
 		time.Sleep(time.Second)
 		check("0s: 100ms of 0", fmt.Sprint(vox.Together)+": 20ms of 1")

@@ -52,7 +52,7 @@ type Options struct {
 	RelayOnly bool
 }
 
-// Audio carries the audio of one conversation over WebRTC, also over several connections in turn. It implements
+// Audio carries the audio of one conversation over WebRTC, also over several consecutive connections. It implements
 // [client.PeerDialer]. It is safe for concurrent use.
 type Audio struct {
 	options    Options
@@ -75,8 +75,8 @@ func New(o Options) (*Audio, error) {
 	return &Audio{options: o, api: webrtc.NewAPI(webrtc.WithSettingEngine(settings)), microphone: microphone}, nil
 }
 
-// WriteOpus sends one Opus packet of the microphone, of 10 or 20 ms at best. Packets before WebRTC is connected are
-// discarded. WriteOpus does not block.
+// WriteOpus sends one Opus packet of the microphone, which lasts for duration, preferably 10 or 20 ms. Packets before
+// WebRTC is connected are discarded. WriteOpus does not block.
 func (a *Audio) WriteOpus(packet []byte, duration time.Duration) error {
 	return a.microphone.WriteSample(media.Sample{Data: packet, Duration: duration})
 }

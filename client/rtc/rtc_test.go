@@ -29,8 +29,8 @@ type call struct {
 	*client.Conversation
 	audio     *rtc.Audio
 	connected chan struct{}
-	voice     chan []int16 // samples of each packet
-	ended     atomic.Bool  // no packet may come any more
+	voice     chan []int16 // decoded samples of each received packet
+	ended     atomic.Bool  // set after Close: from then on, a received packet fails the test
 }
 
 func dialWebRTC(t *testing.T) *call {
@@ -93,7 +93,7 @@ func (c *call) speak(t *testing.T) (stop func()) {
 	return func() { cancel(); speaking.Wait() }
 }
 
-// Speech and its answer go over WebRTC, and neither over the WebSocket.
+// Speech and the model's answer go over WebRTC, and not over the WebSocket.
 func TestBothDirectionsGoOverWebRTC(t *testing.T) {
 	t.Parallel()
 	c := dialWebRTC(t)
@@ -151,7 +151,7 @@ func TestCloseWaitsForTheVoice(t *testing.T) {
 	c.ended.Store(true) // from now on a packet fails the test
 }
 
-// What the gateway refuses of the negotiation is reported, and the conversation continues.
+// An offer that the gateway rejects is reported as a Failure, and the conversation continues.
 func TestFailedNegotiationIsReported(t *testing.T) {
 	t.Parallel()
 	c := dialWebRTC(t)

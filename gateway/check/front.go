@@ -63,7 +63,7 @@ func suggestTLSRemedy(err error) string {
 	return ""
 }
 
-// openSession opens a conversation as a client does, or returns nil.
+// openSession opens a conversation as a client does, and reports the result of this check. It returns nil if that fails.
 func (c *checkRun) openSession(ctx context.Context) *conversation {
 	began := time.Now()
 	s, err := c.dial(ctx)
@@ -148,7 +148,8 @@ func (c *checkRun) dial(ctx context.Context) (*conversation, error) {
 
 func (c *conversation) close() { _ = c.Close() }
 
-// await reads events until done returns true. A lost connection is an error, unless done accepts that event.
+// await reads events until done returns true, for the duration most at the longest. A lost connection is an error, unless
+// done returns true for that event.
 func (c *conversation) await(most time.Duration, done func(client.Event) bool) error {
 	timeout := time.After(most)
 	for {

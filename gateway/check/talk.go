@@ -188,7 +188,7 @@ func (c *checkRun) checkRelay(ctx context.Context, s *conversation, address stri
 	})
 }
 
-// turnClient connects to a TURN server.
+// turnClient connects to a TURN server at address, a URL, with the credentials of server. stop closes the connection.
 func turnClient(
 	ctx context.Context, address string, server client.ICEServer, config *tls.Config,
 ) (client *turn.Client, stop func(), err error) {
@@ -416,7 +416,8 @@ func (c *call) countPackets(track *webrtc.TrackRemote) {
 	}
 }
 
-// addPacket counts a packet. A packet that is late was counted as lost before.
+// addPacket counts a packet with its RTP sequence number, and adds its transit time to the jitter. A packet that arrives
+// after a later one was counted as lost; this count is taken back.
 func (in *voiceStats) addPacket(sequence uint16, transit time.Duration) {
 	switch gap := int16(sequence - in.last); {
 	case in.packets == 0:

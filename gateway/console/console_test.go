@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serveConsole serves a console with a page in place of the real one.
+// serveConsole serves a console with the handler page in place of its real page, and returns the URL.
 func serveConsole(t *testing.T, c *Console, page http.Handler) (url string) {
 	t.Helper()
 	c.Admission.Hosts = []string{"gateway-1"}
@@ -34,7 +34,7 @@ func serveConsole(t *testing.T, c *Console, page http.Handler) (url string) {
 	return server.URL
 }
 
-// Whoever sends calls here learns when to stop.
+// /readyz tells a load balancer when the gateway accepts no more calls.
 func TestReady(t *testing.T) {
 	ready := true
 	url := serveConsole(t, &Console{Options: Options{IsReady: func() bool { return ready }}}, http.NotFoundHandler())
@@ -52,7 +52,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// A page in the operator's browser orders nothing, and no stranger's name leads to the private listener.
+// Pages of other origins cannot send orders to the private listener, and requests with an unknown host name are rejected.
 func TestThePrivateListenerAndBrowsers(t *testing.T) {
 	host := bridge.NewHost(bridge.Options{Logger: slog.New(slog.DiscardHandler)})
 	defer host.Shutdown(t.Context())
@@ -92,7 +92,8 @@ func TestThePrivateListenerAndBrowsers(t *testing.T) {
 	}
 }
 
-// TestForeignPagesAndThePrivateListener has pages of other origins ask for what costs work, and lead a person to what does not.
+// TestForeignPagesAndThePrivateListener sends requests like pages of other origins. They cannot reach the profiler, but they
+// may link to the other pages.
 func TestForeignPagesAndThePrivateListener(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -104,18 +105,18 @@ func TestForeignPagesAndThePrivateListener(t *testing.T) {
 	others := []string{"/", "/metrics", "/healthz", "/readyz", "/status", "/v1/sessions"}
 	for _, test := range []struct {
 		site, how, origin, referer string
-		profiles, others           int // the statuses
+		profiles, others           int // expected status for the profiler, and for other paths
 	}{
-		{"", "", "", "", 200, 200},                                                 // no browser
-		{"none", link, "", "", 200, 200},                                           // typed
+		{"", "", "", "", 200, 200},                                                 // not a browser
+		{"none", link, "", "", 200, 200},                                           // a URL that a person has typed
 		{"same-origin", script, "", "OWN", 200, 200},                               // our own page
 		{"cross-site", script, "https://evil.com", "https://evil.com/x", 403, 403}, // fetch
-		{"cross-site", picture, "", "", 403, 403},                                  // a picture that tells nothing of its page
+		{"cross-site", picture, "", "", 403, 403},                                  // an image, without a Referer
 		{"cross-site", frame, "", "https://evil.com/", 403, 403},                   //
 		{"cross-site", link, "", "", 403, 200},                                     //
 		{"same-site", script, "http://127.0.0.1:8000", "", 403, 403},               // another port of the machine
 		{"same-site", link, "", "", 403, 200},                                      //
-		{"", "", "https://evil.com", "", 403, 200},                                 // a browser that asks by http does not say its site
+		{"", "", "https://evil.com", "", 403, 200},                                 // over plain HTTP, browsers do not send Sec-Fetch-Site
 		{"", "", "null", "", 403, 200},                                             //
 		{"", "", "", "https://evil.com/x", 403, 200},                               //
 		{"", "", "", "OWN", 200, 200},                                              //
@@ -145,7 +146,7 @@ func TestForeignPagesAndThePrivateListener(t *testing.T) {
 					t.Fatal(err)
 				}
 				resp.Body.Close()
-				if method == http.MethodHead && test.how == link && test.site != "none" { // no link asks so
+				if method == http.MethodHead && test.how == link && test.site != "none" { // a link never sends HEAD
 					continue
 				}
 				if resp.StatusCode != want {

@@ -281,8 +281,8 @@ func explainDial(err error) string {
 	return bridge.AsError(err).Message
 }
 
-// dialErrors returns the number of failed dials of the model by reason. unreached is why the newest dial reached no server,
-// or "" if it reached one.
+// dialErrors returns the number of failed dials of the model by reason. unreached is the reason why the newest dial did
+// not reach a server, or "" if it reached one.
 func (h *History) dialErrors() (counts map[string]int, unreached string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"voxgate/internal/testkit"
 )
 
-// TestEndedConversations: the newest hundred, with why they failed, how long answers took, and who steered them.
+// TestEndedConversations: the list has the newest hundred conversations, with the reasons of failures, latencies and orders.
 func TestEndedConversations(t *testing.T) {
 	h := NewHistory("")
 	host := bridge.NewHost(bridge.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -80,7 +80,8 @@ func TestEndedConversations(t *testing.T) {
 	}
 }
 
-// TestWordsAndRecordings: what was said is there from memory and from call files, recordings are served in parts, and no other file is.
+// TestWordsAndRecordings: transcripts come from memory or from call files. Recordings are served, also in ranges; other files
+// are not.
 func TestWordsAndRecordings(t *testing.T) {
 	calls, recordings := t.TempDir(), t.TempDir()
 	for path, text := range map[string]string{
@@ -130,7 +131,8 @@ func TestWordsAndRecordings(t *testing.T) {
 	}
 }
 
-// TestHistoryIsBounded: an order that is reported after the end leaves nothing, and refusals that differ share a count in the end.
+// TestHistoryIsBounded: an order that is reported after the end of its conversation is not kept. Beyond maxReasons, different
+// reasons of failed dials share one count.
 func TestHistoryIsBounded(t *testing.T) {
 	h := NewHistory("")
 	h.Observe("A", bridge.SessionStarted{})
@@ -147,7 +149,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestHoursOfTheLastDay: hours without a conversation take no place, and older ones do not count in the charts.
+// TestHoursOfTheLastDay: hours without a conversation are not stored, and hours older than a day are dropped.
 func TestHoursOfTheLastDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHistory("")

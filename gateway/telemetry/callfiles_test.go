@@ -8,7 +8,7 @@ import (
 	"voxgate/bridge"
 )
 
-// A conversation that goes on at another gateway has no file yet, and a disk that hangs holds up no conversation.
+// A conversation that moves to another gateway has no call file here. A disk that hangs blocks no conversation.
 func TestFilesOfCallsThatAreNotWritten(t *testing.T) {
 	failed := 0
 	c := &callFileWriter{log: slog.New(slog.DiscardHandler), failed: func() { failed++ }, queue: make(chan endReport, 1)}
@@ -25,7 +25,7 @@ func TestFilesOfCallsThatAreNotWritten(t *testing.T) {
 	}
 }
 
-// A conversation that was left behind at the shutdown may end after it; its file is not written, and nothing crashes.
+// A conversation that outlives the shutdown has no call file, and its late end does not crash the gateway.
 func TestACallThatEndsTooLate(t *testing.T) {
 	folder := t.TempDir()
 	files := newCallFileWriter(folder, func() {}, slog.New(slog.DiscardHandler))

@@ -8,9 +8,9 @@ import (
 	"voxgate/bridge"
 )
 
-// At midnight the day's counts begin anew, whether something happens or not.
+// The daily counts are reset at midnight, also without an observation after it.
 func TestDailyCounterResetsAtMidnight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // begins at midnight
+	synctest.Test(t, func(t *testing.T) { // the fake clock starts at midnight UTC
 		var day dailyCounter
 		is := func(begun int, dollars float64) {
 			t.Helper()

@@ -341,7 +341,8 @@ func endReasonLabel(reason string) string {
 	return "other"
 }
 
-// causeLabel returns a label for the cause of an event: text with underscores for spaces, or none if text is empty.
+// causeLabel returns a label for the cause of an event: the text with underscores for spaces. For an empty text it returns
+// the parameter none.
 func causeLabel(text, none string) string {
 	if text == "" {
 		return none

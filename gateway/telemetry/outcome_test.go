@@ -18,7 +18,7 @@ import (
 
 const ratings = `{"type":"object","required":["booked"],"properties":{"booked":{"type":"boolean"},"mood":{"type":"string"}}}`
 
-// The report waits 20 s for its outcome and no longer, asks twice, and says why there is none.
+// The report waits for its outcome for 20 s at most, and the model is asked twice. The report says why an outcome is missing.
 func TestOutcomesThatFail(t *testing.T) {
 	cost := 0.5
 	end := bridge.SessionEnded{

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Observations are not even made if nothing is configured that takes them.
+// If nothing that uses observations is configured, the observer is nil, and no observation is created.
 func TestNothingIsObservedUnlessConfigured(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 	none, err := New(t.Context(), Options{Logger: slog.New(slog.DiscardHandler)})

@@ -7,7 +7,8 @@ import (
 	"voxgate/internal/environment"
 )
 
-// What Kubernetes, Docker and editors leave on a secret is taken off; what is left in its middle is an error that does not show the secret.
+// White space and byte order marks that Kubernetes, Docker and editors add to a secret are removed. Control characters and
+// enclosing quotation marks are errors, which do not show the secret.
 func TestExpandCleansValues(t *testing.T) {
 	for value, want := range map[string]string{
 		"s3cret": "s3cret", "s3cret\n": "s3cret", "s3cret\r\n": "s3cret", " s3cret\t": "s3cret", "\ufeffs3cret": "s3cret", "\n\n": "",

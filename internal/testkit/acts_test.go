@@ -18,7 +18,8 @@ import (
 	"voxgate/signaling/phone/mediastream/mediastreamtest"
 )
 
-// TestPermissionsOnARunningCall has all kinds of people come to a call of ada's at each endpoint, when her token has expired.
+// TestPermissionsOnARunningCall tests who may control a call at each endpoint. The caller is ada, whose token has expired, and
+// the requests come with all kinds of tokens and keys.
 func TestPermissionsOnARunningCall(t *testing.T) {
 	t.Parallel()
 	l := testkit.StartLockedGateway(t, nil, serveAll(t)...)
@@ -45,7 +46,7 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 		acts func(token string) bool
 	}
 	var endpoints []endpoint
-	secrets := "" // the protocols whose addresses are secrets that suffice
+	secrets := "" // protocols in which the secret address of a call suffices to control it
 	for _, p := range protocols {
 		if p.ControlCall != nil {
 			endpoints = append(endpoints, endpoint{p.Name, p.ControlCall(t, l, ada)})
@@ -132,7 +133,7 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 	testkit.Eventually(t, "the end", func() bool { return l.Host.Session(session) == nil })
 }
 
-// A key with the name of a telephone line does not see the line's calls: that takes sessions:all.
+// A key with the name of a telephone trunk does not see the trunk's calls: that requires the privilege sessions:all.
 func TestKeyNamedLikeATrunk(t *testing.T) {
 	t.Parallel()
 	l := testkit.StartLockedGateway(t, nil, mediastreamtest.Serve(t))
@@ -173,7 +174,7 @@ func TestKeyNamedLikeATrunk(t *testing.T) {
 	testkit.Eventually(t, "the end", func() bool { return len(l.Host.Sessions()) == 0 })
 }
 
-// What strangers send is not parsed before they are admitted: it would cost them kilobytes, and the gateway milliseconds.
+// Requests are not parsed before their sender is authorized: a request of a few kilobytes could cost the gateway milliseconds.
 func TestStrangersAreNotParsed(t *testing.T) {
 	t.Parallel()
 	l := testkit.StartLockedGateway(t, nil, serveAll(t)...)
@@ -189,7 +190,7 @@ func TestStrangersAreNotParsed(t *testing.T) {
 	}
 }
 
-// A flood of requests that are refused leaves no more in the log than the gate's own measure: 100 lines, and then 10 a second.
+// A flood of rejected requests does not fill the log: the gate logs the first 100 and then 10 per second.
 func TestAFloodOfRefusalsIsNotLogged(t *testing.T) {
 	t.Parallel()
 	const many = 150
@@ -209,7 +210,7 @@ func TestAFloodOfRefusalsIsNotLogged(t *testing.T) {
 	}
 }
 
-// startPaths returns those of all protocols.
+// startPaths returns the StartPaths of all protocols.
 func startPaths() map[string]string {
 	all := map[string]string{}
 	for _, p := range protocols {

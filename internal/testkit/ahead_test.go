@@ -22,8 +22,8 @@ import (
 	"voxgate/signaling/compat/openai/openaitest"
 )
 
-// talker is a model that says a long answer as fast as it is taken, when it is asked. said gets a value when the gateway has acted on all
-// of it.
+// talker starts a fake model. When asked, it sends an answer of so many seconds as fast as the gateway reads. The channel
+// said receives a value when the gateway has processed the whole answer.
 func talker(t *testing.T, seconds int) (url string, said <-chan struct{}) {
 	t.Helper()
 	all := make(chan struct{}, 1)
@@ -39,7 +39,7 @@ func talker(t *testing.T, seconds int) (url string, said <-chan struct{}) {
 			return
 		}
 		defer conn.Close()
-		conn.SetPongHandler(func(string) error { // the gateway has acted on all that came before the ping
+		conn.SetPongHandler(func(string) error { // the gateway has processed everything before the ping
 			all <- struct{}{}
 			return nil
 		})
@@ -66,8 +66,8 @@ func talker(t *testing.T, seconds int) (url string, said <-chan struct{}) {
 	return server.URL, all
 }
 
-// TestLongAnswersWaitForSlowClients has the model say 40 seconds at once, to a client that does not read meanwhile; where the voice
-// comes as it is spoken, a few seconds. Where it comes as it is said, it waits for the client, which gets all of it and its end behind it.
+// TestLongAnswersWaitForSlowClients: the model sends a long answer at once to a client that does not read. The voice waits
+// for the client, which later gets all of it, and then its end. Protocols that send the voice in real time get a short answer.
 func TestLongAnswersWaitForSlowClients(t *testing.T) {
 	t.Parallel()
 	const long = 40 // seconds of voice: 2.6 MB in base64, more than the 1 MiB that wait for a client and the small buffers of sockets
@@ -78,7 +78,7 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 		{
 			"client protocol", "/ws", `{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`, "SETUP_COMPLETE",
 			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me."}],"turnComplete":true}}`, "AUDIO_CHUNK", `"type":"TURN_COMPLETE"`,
-			3, // which come as they are spoken
+			3, // this protocol sends the voice in real time
 		},
 		{
 			"Live", "/" + geminilivetest.Path, `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`,
@@ -104,7 +104,7 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 					d.SmallBuffers, o.Client = true, &api.Client{BaseURL: url}
 				},
 			)
-			read := make(chan struct{}) // closed when the client reads on
+			read := make(chan struct{}) // closed when the client continues to read
 			voice, ended := 0, false
 			c := testkit.DialProtocol(t, g.URL+test.path, nil, func(_ int, raw []byte) testkit.Message {
 				text := string(raw)
@@ -123,7 +123,7 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 				}
 				return testkit.Message{}
 			})
-			// The kernel's buffers would take all of it otherwise, and nothing would wait in the gateway.
+			// With the default buffers, the kernel would take the whole voice, and none would wait in the gateway.
 			if err := c.Conn.NetConn().(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 				t.Fatal(err)
 			}

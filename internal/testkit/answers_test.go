@@ -11,8 +11,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// TestEveryEndpointAnswersByTheRules posts each odd offer to each endpoint that takes offers: the answer keeps the rules of SDP and takes
-// the sound, or the offer is refused in the endpoint's own shape.
+// TestEveryEndpointAnswersByTheRules posts each odd offer to each endpoint for offers. The answer follows the rules of SDP and
+// accepts the audio, or the offer is rejected in the format of the endpoint.
 func TestEveryEndpointAnswersByTheRules(t *testing.T) {
 	t.Parallel()
 	limits := access.Limits{SessionsPerAddress: -1, NewPerSecond: -1, NewPerMinute: -1}

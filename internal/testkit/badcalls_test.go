@@ -17,7 +17,7 @@ import (
 	"voxgate/signaling/compat/whip/whiptest"
 )
 
-// emulatorForREST is where the calls of REST go.
+// emulatorForREST starts the emulator that is the backend of the REST API.
 func emulatorForREST(t *testing.T) *httptest.Server {
 	t.Helper()
 	model := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
@@ -26,7 +26,7 @@ func emulatorForREST(t *testing.T) *httptest.Server {
 	return up
 }
 
-// readableRefusal reports whether an answer is an error with a text, in a shape of Google's, OpenAI's or Pipecat's.
+// readableRefusal reports whether an answer is an error with a text, in the format of Google, OpenAI or Pipecat.
 func readableRefusal(text string) bool {
 	var answer struct {
 		Error  struct{ Message string }
@@ -35,7 +35,7 @@ func readableRefusal(text string) bool {
 	return json.Unmarshal([]byte(text), &answer) == nil && answer.Error.Message+answer.Detail != ""
 }
 
-// posts are requests that begin calls, change them, or are calls themselves: JSON, SDP, and fragments of it.
+// posts sends bad requests that begin calls, change calls, or are calls themselves: JSON, SDP and SDP fragments.
 func (target *badInputTarget) posts(t *testing.T) {
 	ask := func(method, url, kind, body string, headers ...string) (status int, answer string) {
 		t.Helper()
@@ -86,10 +86,10 @@ func (target *badInputTarget) posts(t *testing.T) {
 	}
 	testkit.SendHTTP(t, http.MethodDelete, call.Session, "")
 	call.HangUp()
-	target.model.CloseClientConnections() // which are kept for the next call of REST
+	target.model.CloseClientConnections() // idle connections would count as a leak
 }
 
-// sideband are messages of the operator's backend, which steers a conversation that goes on.
+// sideband sends bad messages as the operator's backend, during a conversation that must continue.
 func (target *badInputTarget) sideband(t *testing.T) {
 	c := testkit.DialWebSocket(t, target.URL)
 	id, _ := testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
@@ -108,7 +108,7 @@ func (target *badInputTarget) sideband(t *testing.T) {
 	leave(c)
 }
 
-// malformedSIP are versions of a request without one of its lines, with one twice, with an odd value, and without some of its end.
+// malformedSIP returns versions of a request with a line missing, repeated or with an odd value, and without its end.
 func malformedSIP(request string) (all []string) {
 	lines := strings.SplitAfter(request, "\r\n")
 	for n, line := range lines {
@@ -125,20 +125,20 @@ func malformedSIP(request string) (all []string) {
 	return append(all, request+request, "\r\n\r\n", strings.Repeat("A", 9000))
 }
 
-// sipRequest returns a request of a call.
+// sipRequest returns a SIP request of the call with this ID.
 func sipRequest(call, method string, cseq int) string {
 	return fmt.Sprintf("%[1]s sip:desk@localhost SIP/2.0\r\nVia: SIP/2.0/UDP %[3]s.invalid;branch=z9hG4bK%[2]d%[1]s\r\nMax-Forwards: 70\r\n"+
 		"From: <sip:ada@localhost>;tag=1\r\nTo: <sip:desk@localhost>\r\nCall-ID: %[3]s\r\nCSeq: %[2]d %[1]s\r\n"+
 		"Contact: <sip:ada@a.invalid>\r\nContent-Type: application/sdp\r\nContent-Length: 0\r\n\r\n", method, cseq, call)
 }
 
-// sip are requests by UDP, of an address that is a trunk's and of one that is nobody's.
+// sip sends bad SIP requests by UDP, from the address of a trunk and from an unknown address.
 func (target *badInputTarget) sip(t *testing.T) {
 	server := newTrunks(t, target.Gateway)
 	lab, eve := newStranger(t, server, "127.0.0.5"), newStranger(t, server, "127.0.0.6")
 	defer lab.Close()
 	defer eve.Close()
-	lab.n = 1000 // its own requests are told apart from the spoilt ones by their number
+	lab.n = 1000 // so that the CSeq of its own requests differs from those of the bad requests
 	call := rand.Text()
 	for i, method := range []string{"OPTIONS", "BYE", "CANCEL", "INFO", "REGISTER"} {
 		for n, bad := range malformedSIP(sipRequest(call, method, i+1)) {

@@ -28,7 +28,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// goodMessages are those that a client may send in a conversation, but for the end and what would take another connection to Gemini.
+// goodMessages lists messages that a client may send in a conversation, except for those that end it or would need a new
+// connection to Gemini.
 var goodMessages = []string{
 	`{"type":"SEND_MESSAGE","id":"m1","payload":{` +
 		`"parts":[{"text":"a"},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}],"turnComplete":false}}`,
@@ -51,7 +52,7 @@ var goodMessages = []string{
 type badInputTarget struct {
 	*testkit.LockedGateway
 
-	model           *httptest.Server // of REST
+	model           *httptest.Server // backend of the REST API
 	token, operator string
 	cases           int
 }
@@ -60,12 +61,12 @@ type badInputTarget struct {
 type badInputs struct {
 	name string
 	try  func(*testing.T)
-	logs int // lines that a case may cost
+	logs int // allowed number of log lines per case
 }
 
-// TestBadInput goes through groups of bad inputs at all endpoints. After each the next call works, no client gets a fault of ours, the
-// log has no more than a line or two for each, and goroutines and memory are what they were.
-func TestBadInput(t *testing.T) { // alone: it counts what the process has
+// TestBadInput sends groups of bad inputs to all endpoints. After each group, the next call works. No client gets an
+// unknown_error, the log has at most a line or two per input, and no goroutines or memory are leaked.
+func TestBadInput(t *testing.T) { // not parallel: it counts the resources of the process
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -74,7 +75,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 		o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1}
 	},
 		append(serveAll(t), withREST(t, model),
-			func(_ *testkit.Endpoints, o *bridge.Options) { o.Park = 0 })...) // a spoilt message may ask for it
+			func(_ *testkit.Endpoints, o *bridge.Options) { o.Park = 0 })...) // a bad message may request parking
 	d := &badInputTarget{LockedGateway: l, model: model, token: l.MintToken(`{"once":false}`), operator: operator(t, l)}
 	d.good(t)
 	d.udp(t, true)
@@ -126,7 +127,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 	}
 }
 
-// run has a test of its own, whose end frees what its clients have.
+// run runs f in a subtest, at whose end the clients of f are closed.
 func (target *badInputTarget) run(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -175,7 +176,7 @@ func checkReleased(t *testing.T, g *testkit.Gateway, name string, before resourc
 	return after
 }
 
-// good is a call as it should be.
+// good holds a valid conversation.
 func (target *badInputTarget) good(t *testing.T) {
 	c := testkit.DialWebSocket(t, target.URL)
 	testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
@@ -187,7 +188,7 @@ func (target *badInputTarget) good(t *testing.T) {
 
 func (target *badInputTarget) address() string { return strings.TrimPrefix(target.HTTP, "http://") }
 
-// exchange sends bytes and returns what comes until the connection closes, or nothing comes any more.
+// exchange sends bytes over a new connection, and returns the bytes received until the connection closes.
 func (target *badInputTarget) exchange(t *testing.T, text string) string {
 	t.Helper()
 	target.cases++
@@ -203,7 +204,7 @@ func (target *badInputTarget) exchange(t *testing.T, text string) string {
 	return string(got)
 }
 
-// requests are HTTP that is wrong, or right at the wrong place.
+// requests sends invalid HTTP requests, and valid requests to wrong paths.
 func (target *badInputTarget) requests(t *testing.T) {
 	var all []string
 	for _, method := range []string{"GET", "POST", "DELETE", "OPTIONS", "CONNECT", "BREW", "get", ""} {
@@ -250,7 +251,7 @@ func (target *badInputTarget) requests(t *testing.T) {
 	}
 }
 
-// bodies are of requests that mint tokens, by who may.
+// bodies sends bad bodies of requests for tokens, with a key that may mint.
 func (target *badInputTarget) bodies(t *testing.T) {
 	good := `{"identity":"ada","expiresIn":60,"once":true,"grant":{"models":["a*"],"tools":["b"],"maxSeconds":5,"sessions":1,` +
 		`"tokens":100,"doors":["web"],"agent":{"prompt":"x"}}}`
@@ -266,7 +267,7 @@ func (target *badInputTarget) bodies(t *testing.T) {
 	}
 }
 
-// handshakes are of WebSockets.
+// handshakes sends bad handshakes of WebSockets.
 func (target *badInputTarget) handshakes(t *testing.T) {
 	const key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
 	for _, test := range []struct{ headers, want string }{
@@ -282,7 +283,7 @@ func (target *badInputTarget) handshakes(t *testing.T) {
 			t.Errorf("%q: %.200q", test.headers, got)
 		}
 	}
-	// What is offered and not taken: compression above all, whose bombs nobody unpacks.
+	// The gateway accepts no extension, above all no compression: a small message could expand to a huge one.
 	for _, headers := range []http.Header{
 		{"Sec-WebSocket-Extensions": {"permessage-deflate"}},
 		{"Sec-WebSocket-Extensions": {"permessage-deflate; server_no_context_takeover; client_no_context_takeover"}},
@@ -310,7 +311,7 @@ func (target *badInputTarget) handshakes(t *testing.T) {
 	}
 }
 
-// frames are of WebSockets, and wrong.
+// frames sends invalid WebSocket frames.
 func (target *badInputTarget) frames(t *testing.T) {
 	const text, binaryKind, closeKind, ping = websocket.TextMessage, websocket.BinaryMessage, websocket.CloseMessage, websocket.PingMessage
 	frame := testkit.EncodeFrame
@@ -362,13 +363,13 @@ func (target *badInputTarget) frames(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			c.Conn.UnderlyingConn().(*net.TCPConn).CloseWrite()
-			c.CloseCode() // it does end
+			c.CloseCode() // fails the test if the socket does not end
 			testkit.CheckFaults(t, c)
 		}
 	}
 }
 
-// firstMessages come where CONNECT_GEMINI should.
+// firstMessages sends bad messages in place of CONNECT_GEMINI.
 func (target *badInputTarget) firstMessages(t *testing.T) {
 	config := `{"model":"gemini-3.8-live","voice":"Puck","temperature":1,` +
 		`"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object"}}]}],` +
@@ -380,7 +381,7 @@ func (target *badInputTarget) firstMessages(t *testing.T) {
 		target.cases++
 		c := testkit.DialWebSocket(t, target.URL)
 		c.SendFrame(websocket.TextMessage, []byte(raw))
-		c.Conn.WriteMessage(websocket.TextMessage, testkit.EncodeMessage("PING", "")) // which is an error before a conversation has begun
+		c.Conn.WriteMessage(websocket.TextMessage, testkit.EncodeMessage("PING", "")) // an error before the conversation has begun
 		c.AwaitMatch(
 			0, fmt.Sprintf("answer to %.200q", raw), func(m testkit.Message) bool { return m.Type == "GEMINI_ERROR" || m.Type == "PONG" },
 		)
@@ -389,7 +390,7 @@ func (target *badInputTarget) firstMessages(t *testing.T) {
 	}
 }
 
-// tokens are none.
+// tokens sends invalid tokens.
 func (target *badInputTarget) tokens(t *testing.T) {
 	parts := strings.Split(target.token, ".")
 	encoded := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
@@ -425,7 +426,7 @@ func (target *badInputTarget) tokens(t *testing.T) {
 	}
 }
 
-// malformedMessages are wrong in one way each.
+// malformedMessages returns variants of goodMessages with one mistake each.
 func malformedMessages() (all []string) {
 	for _, good := range goodMessages {
 		all = append(all, testkit.MalformedVariants(good)...)
@@ -433,7 +434,7 @@ func malformedMessages() (all []string) {
 	return all
 }
 
-// messages come in a conversation, which goes on.
+// messages sends malformed messages in a conversation, which must continue.
 func (target *badInputTarget) messages(t *testing.T) {
 	for some := range slices.Chunk(malformedMessages(), 150) {
 		c := testkit.DialWebSocket(t, target.URL)
@@ -451,12 +452,12 @@ func (target *badInputTarget) messages(t *testing.T) {
 	}
 }
 
-// channelMessages come by a data channel.
+// channelMessages sends malformed messages over a data channel.
 func (target *badInputTarget) channelMessages(t *testing.T) {
 	c := testkit.DialWebSocket(t, target.URL)
 	testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
 	p := testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true, NoAudio: true})
-	for n := range 30 { // nobody asked for these
+	for n := range 30 { // data channels that the protocol does not have
 		if _, err := p.PC.CreateDataChannel(strings.Repeat("x", n*100), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -484,7 +485,7 @@ func (target *badInputTarget) channelMessages(t *testing.T) {
 	p.HangUp()
 }
 
-// offers are SDP that no client makes.
+// offers sends SDP offers that no client creates.
 func (target *badInputTarget) offers(t *testing.T) {
 	pc, err := webrtc.NewPeerConnection(webrtc.Configuration{})
 	if err != nil {
@@ -545,7 +546,7 @@ func (target *badInputTarget) offers(t *testing.T) {
 			strings.Join(slices.Insert(slices.Clone(lines), n, lines[n]), ""),
 		)
 	}
-	for some := range slices.Chunk(all, 9) { // one less than are served at once
+	for some := range slices.Chunk(all, 9) { // one fewer than the limit of offers at once
 		c := testkit.DialWebSocket(t, target.URL)
 		testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
 		for _, sdp := range some {
@@ -563,7 +564,7 @@ func (target *badInputTarget) offers(t *testing.T) {
 	}
 }
 
-// candidates are of addresses where nobody should be sent, and worse.
+// candidates sends invalid candidates, and candidates with addresses to which the gateway should not send.
 func (target *badInputTarget) candidates(t *testing.T) {
 	fields := strings.Fields("candidate:1 1 udp 2130706431 192.0.2.1 50000 typ host")
 	var all []string
@@ -590,14 +591,14 @@ func (target *badInputTarget) candidates(t *testing.T) {
 		c.Send("PING", "")
 		testkit.Eventually(t, "answer", func() bool { return c.CountMessages("PONG") > before })
 	}
-	send() // before an offer
+	send() // without an offer
 	testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true}).OfferOnly(false)
 	send()
 	testkit.CheckFaults(t, c)
 	leave(c)
 }
 
-// packets are what may come at a UDP port.
+// packets returns datagrams that may arrive at a UDP port.
 func packets() (all [][]byte) {
 	stun := func(kind uint16, length uint16, attributes ...byte) []byte {
 		b := binary.BigEndian.AppendUint16(nil, kind)
@@ -614,7 +615,7 @@ func packets() (all [][]byte) {
 			stun(kind, 0xfffc),
 			stun(kind, 3, 1, 2, 3),
 			stun(kind, 12, 0, 6, 0, 3, 'a', ':', 'b', 0, 0x80, 0x28, 0, 4),
-		) // a FINGERPRINT of nothing
+		) // with an invalid FINGERPRINT
 	}
 	for _, kind := range []byte{20, 21, 22, 23, 24, 25, 63} { // DTLS records (RFC 6347 section 4.1), a flight of ClientHello among them
 		for _, body := range [][]byte{nil, {1}, {1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0}, bytes.Repeat([]byte{0xff}, 1200)} {
@@ -630,11 +631,11 @@ func packets() (all [][]byte) {
 		}
 	}
 	all = append(all, []byte{}, []byte{0}, bytes.Repeat([]byte{0}, 1500), bytes.Repeat([]byte{0xff}, 65000), []byte("GET / HTTP/1.1\r\n\r\n"),
-		append([]byte{0x13, 0x88, 0x13, 0x88, 0, 0, 0, 0, 0, 0, 0, 0}, 1, 0, 0, 3)) // SCTP: an INIT that is cut
+		append([]byte{0x13, 0x88, 0x13, 0x88, 0, 0, 0, 0, 0, 0, 0, 0}, 1, 0, 0, 3)) // a truncated SCTP INIT
 	return all
 }
 
-// udp sends packets to the port of WebRTC, from elsewhere and from the client's own address, before and while its call runs.
+// udp sends bad packets to the WebRTC port before and during a call, from the client's address and from another one.
 func (target *badInputTarget) udp(t *testing.T, warmUp bool) {
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

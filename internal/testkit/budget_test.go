@@ -17,12 +17,12 @@ import (
 	"voxgate/internal/testkit"
 )
 
-// startTalkativeGateway returns a locked gateway with every protocol.
+// startTalkativeGateway returns a locked gateway with every protocol and small socket buffers.
 func startTalkativeGateway(t *testing.T) *testkit.LockedGateway {
 	return startTalkativeGatewayWith(t, nil)
 }
 
-// startTalkativeGatewayWith is startTalkativeGateway, and records what the model has received; nil: nothing does.
+// startTalkativeGatewayWith is startTalkativeGateway, and records in seen what the model receives, unless seen is nil.
 func startTalkativeGatewayWith(t *testing.T, seen *testkit.SeenByModel) *testkit.LockedGateway {
 	options := append(serveAll(t), func(d *testkit.Endpoints, _ *bridge.Options) { d.SmallBuffers = true })
 	if seen != nil {
@@ -31,9 +31,9 @@ func startTalkativeGatewayWith(t *testing.T, seen *testkit.SeenByModel) *testkit
 	return testkit.StartLockedGateway(t, nil, options...)
 }
 
-// A conversation outlives its token, and so does the token's budget: what is granted is what is spent, however long it takes. Of tokens the
-// last turn may take more, of dollars not: there a turn's bound is 0.023, or 0.035 with the
-// long prompt of VOX; with the model that writes 0.006.
+// A conversation outlives its token, and so does the token's budget: it is spent as granted, however long that takes. The
+// last turn may exceed a budget in tokens, but not one in dollars. The maximum cost of a turn is 0.023 dollars, 0.035 with
+// the long prompt of VOX, and 0.006 with the text model.
 func TestABudgetOutlivesItsToken(t *testing.T) {
 	t.Parallel()
 	for name, talker := range talkers() {
@@ -55,7 +55,7 @@ func TestABudgetOutlivesItsToken(t *testing.T) {
 	}
 }
 
-// talkers returns those of all protocols.
+// talkers returns the Talkers of all protocols.
 func talkers() map[string]testkit.Talker {
 	all := map[string]testkit.Talker{}
 	for _, p := range protocols {
@@ -64,7 +64,7 @@ func talkers() map[string]testkit.Talker {
 	return all
 }
 
-// A call of REST whose token expires while it runs goes on, and what it has cost counts for the conversations of that token.
+// A REST call whose token expires meanwhile continues, and its cost counts towards the budget of that token's conversations.
 func TestARESTCallOutlivesItsToken(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -101,7 +101,7 @@ func TestARESTCallOutlivesItsToken(t *testing.T) {
 	last := 0
 	for turn := 1; len(l.Host.Sessions()) > 0; turn++ {
 		more := testkit.EncodeMessage("SEND_MESSAGE", testkit.TextPayload(strings.Repeat("more ", 50)))
-		_ = c.Conn.WriteMessage(websocket.TextMessage, more) // it may have ended
+		_ = c.Conn.WriteMessage(websocket.TextMessage, more) // fails if the conversation has ended
 		testkit.Eventually(t, "end of a turn", func() bool {
 			list := l.Host.Sessions()
 			if len(list) > 0 {
@@ -118,7 +118,8 @@ func TestARESTCallOutlivesItsToken(t *testing.T) {
 	}
 }
 
-// spends has a client talk with a grant until the conversation ends, and returns what was seen of it last.
+// spends lets a client with this grant talk until the conversation ends, and returns the newest Info of the conversation. It
+// fails the test if over returns true.
 func spends(
 	t *testing.T, talker testkit.Talker, grant string, over func(bridge.Info) bool,
 ) (last bridge.Info) {
@@ -127,7 +128,7 @@ func spends(
 	more := talker.Begin(t, l, l.MintToken(`{"expiresIn":60,"grant":{`+grant+`}}`)).More
 	for turn := 1; ; turn++ {
 		more()
-		l.AdvanceClock(2 * time.Minute) // longer than the token is good, and than what nobody uses is remembered
+		l.AdvanceClock(2 * time.Minute) // longer than the lifetime of the token, and of unused entries in the gate
 		ended := false
 		testkit.Eventually(t, "end of a turn", func() bool {
 			list := l.Host.Sessions()

@@ -22,8 +22,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// TestABusyLoopIsNotBlocked fills each bounded queue of each endpoint while its loop answers an offer or opens a conversation. The call
-// then goes on, and when the client has gone nothing of it is left.
+// TestABusyLoopIsNotBlocked fills each bounded queue of each endpoint while the call's loop answers an offer or opens a
+// conversation. The call must continue, and leave nothing behind when the client has gone.
 func TestABusyLoopIsNotBlocked(t *testing.T) {
 	t.Parallel()
 	for _, p := range protocols {
@@ -50,7 +50,7 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 	})
 }
 
-// checkBusyLoop fills the queues of a call, and waits until nothing of it is left.
+// checkBusyLoop fills the queues of a call, ends the call, and waits until its conversation has ended.
 func checkBusyLoop(t *testing.T, fill func(*testing.T, *testkit.Gateway) func(), options ...testkit.Option) {
 	t.Helper()
 	g := testkit.StartGateway(t, options...)
@@ -58,7 +58,8 @@ func checkBusyLoop(t *testing.T, fill func(*testing.T, *testkit.Gateway) func(),
 	testkit.Eventually(t, "end of the conversation", func() bool { return len(g.Host.Sessions()) == 0 })
 }
 
-// A call has one data channel with the served name. Each further one, which would keep 65 KB and a goroutine, is closed.
+// A call has one data channel, with the label that the protocol serves. Further channels are closed, because each would keep
+// 65 KB and a goroutine.
 func TestOneDataChannel(t *testing.T) {
 	t.Parallel()
 	const further = 64
@@ -117,13 +118,14 @@ func TestOneDataChannel(t *testing.T) {
 	}
 }
 
-// Offers and restarts of ICE are limited alike at each endpoint that takes them in a call: 10 at once, then one a second.
+// Each endpoint that accepts offers during a call has the same limit for offers and ICE restarts: 10 at once, then one per
+// second.
 func TestRestartsAreLimited(t *testing.T) {
 	t.Parallel()
 	const many = 40
 	for _, test := range []struct {
 		name    string
-		refused func(t *testing.T, g *testkit.Gateway) int // of so many
+		refused func(t *testing.T, g *testkit.Gateway) int // sends many offers, and returns the number of rejected ones
 	}{
 		{"web", func(t *testing.T, g *testkit.Gateway) int {
 			c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{})

@@ -15,7 +15,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// withWatchers are the talkers, and the backend beside one.
+// withWatchers returns the talkers of all protocols, and one that watches a conversation as the operator's backend.
 func withWatchers() map[string]testkit.Talker {
 	all := talkers()
 	all["sideband"] = testkit.Talker{Begin: func(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
@@ -25,13 +25,13 @@ func withWatchers() map[string]testkit.Talker {
 		w := testkit.DialWebSocketWith(t, at, http.Header{"Authorization": {"Bearer " + operator(t, l)}})
 		w.AwaitEvent("SETUP_COMPLETE")
 		s := testkit.NewSocketSpeaker(w, "", string(testkit.EncodeMessage("SEND_MESSAGE", testkit.TextPayload("More."))))
-		s.Conn = nil // its loss ends nothing
+		s.Conn = nil // the loss of the backend's connection does not end the conversation
 		return s
 	}}
 	return all
 }
 
-// operator makes a key that may do anything to all conversations.
+// operator creates a server key that may watch and control all conversations.
 func operator(t *testing.T, l *testkit.LockedGateway) string {
 	t.Helper()
 	key := testkit.Must(access.NewKey(l.File, rand.Text(), []string{access.MayWatchAll}))
@@ -39,14 +39,14 @@ func operator(t *testing.T, l *testkit.LockedGateway) string {
 	return key
 }
 
-// talking is a speaker and its conversation.
+// talking is a speaker in a conversation, with the name of its protocol and the ID of the conversation.
 type talking struct {
 	testkit.Speaker
 	name, id string
 }
 
-// allEndings are the ways in which conversations end, and one in which they go on. A talker of each protocol begins, unless skip
-// says otherwise.
+// allEndings lists the ways in which conversations end, and one case in which they continue. A talker of each protocol begins
+// a conversation, unless skip returns true for it.
 var allEndings = []struct {
 	name   string
 	grants string
@@ -85,7 +85,7 @@ var allEndings = []struct {
 		}
 	}},
 	{"the client is too slow", `{}`, func(name string, talker testkit.Talker) bool {
-		return talker.SoundOnly || name == "sideband" // which carries no conversation
+		return talker.SoundOnly || name == "sideband" // the sideband carries no conversation
 	}, func(t *testing.T, l *testkit.LockedGateway, all []talking) {
 		for _, s := range all {
 			s.Conn.StopReading()
@@ -95,7 +95,7 @@ var allEndings = []struct {
 			if time.Now().After(deadline) {
 				t.Fatalf("%+v are kept", left)
 			}
-			for _, s := range left { // which says that they have not vanished
+			for _, s := range left { // this shows the gateway that these clients have not vanished
 				s.Ask()
 			}
 			testkit.PollUntil(2*time.Second, func() bool {
@@ -122,8 +122,8 @@ func turns(l *testkit.LockedGateway, id string) int {
 	return -1
 }
 
-// TestEveryProtocolReportsTheReasonOfTheEnd has conversations at all endpoints end in every way, of which each client hears in
-// the words of its protocol.
+// TestEveryProtocolReportsTheReasonOfTheEnd ends conversations at all endpoints in every way. Each client gets the reason in
+// the form of its protocol.
 func TestEveryProtocolReportsTheReasonOfTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, ending := range allEndings {

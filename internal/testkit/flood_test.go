@@ -32,10 +32,10 @@ const floodTime, burstTime, longFlood = 700 * time.Millisecond, 1500 * time.Mill
 
 // usage holds the resources that this process used during a measurement.
 type usage struct {
-	heap  uint64 // bytes in use, at most, more than before
+	heap  uint64 // maximum growth of the heap in use, in bytes
 	cores float64
 
-	others float64 // cores that other processes took
+	others float64 // mean number of cores used by other processes
 }
 
 // measure runs f and returns the resources that the process used meanwhile.
@@ -77,20 +77,22 @@ func allCPUTime() (busy time.Duration) {
 	text, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(text), "\n")
 	for i, field := range strings.Fields(line) {
-		if ticks, err := strconv.Atoi(field); err == nil && i != 4 && i != 5 && i < 8 { // neither idle, nor waiting for a disk, nor stolen
+		if ticks, err := strconv.Atoi(field); err == nil && i != 4 && i != 5 && i < 8 { // without idle, iowait and the fields from steal on
 			busy += time.Duration(ticks) * 10 * time.Millisecond
 		}
 	}
 	return busy
 }
 
-// Limits of a flood: bytes of heap, including the flooder's own, and answers, of which the gateway sends 200 at once and 50 a second.
+// Limits of a flood: the growth of the heap in bytes, including the flooder's own, and the number of answers. The gateway
+// sends 200 answers at once, and then 50 per second.
 const (
 	mostHeap    = 120 << 20
 	mostAnswers = 400
 )
 
-// floods returns the floods of one connection that were found to hurt others: these, and those of the protocols.
+// floods returns the floods over one connection that once slowed down other calls: those listed here, and those of the
+// protocols.
 func floods(slow *httptest.Server) (all []testkit.Flood) {
 	junk := strings.Repeat("A", 15<<20)
 	manyAnswers := `{"functionResponses":[` + testkit.RepeatJSON(30000, `{"id":"1","response":{}}`) + `]}`
@@ -142,7 +144,7 @@ func floods(slow *httptest.Server) (all []testkit.Flood) {
 		{"OpenAI: secrets and calls without a token", 0, false, func(t *testing.T, _ *testkit.Gateway) testkit.Flooder {
 			l, long := testkit.StartLockedGateway(t, nil, openaitest.Serve), junk[:200<<10]
 			paths := []string{"/v1/realtime/client_secrets", "/v1/realtime/calls"}
-			return testkit.Flooder{Send: func(n int) bool { // where it were parsed first, it would be a bad request
+			return testkit.Flooder{Send: func(n int) bool { // if the body were parsed first, the answer would be 400
 				resp, text := testkit.SendHTTP(t, http.MethodPost, l.HTTP+paths[n%len(paths)], long, "Content-Type", "application/json")
 				if resp.StatusCode != http.StatusUnauthorized {
 					t.Errorf("%s: %s", resp.Status, text)
@@ -172,7 +174,7 @@ func floodWeb(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flo
 	}
 }
 
-// floodFive sends them over five sockets of one address.
+// floodFive sends messages like floodWeb, but over five sockets of one address.
 func floodFive(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
 	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 		var all []testkit.Flooder
@@ -201,7 +203,7 @@ func floodFive(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Fl
 	}
 }
 
-// floodChannel sends them over a data channel.
+// floodChannel sends messages of the client protocol over a data channel.
 func floodChannel(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
 	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 		c := testkit.OpenConversation(t, g, `{}`)
@@ -212,13 +214,13 @@ func floodChannel(messages ...string) func(*testing.T, *testkit.Gateway) testkit
 	}
 }
 
-// TestAFloodHurtsNobodyElse floods each endpoint by one connection, while another call gets answers and new calls begin. After the flood,
-// its goroutines, descriptors and memory must be free again.
-func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine's time
+// TestAFloodHurtsNobodyElse floods each endpoint over one connection. Meanwhile another call must get answers, and new calls
+// must begin. After the flood its goroutines, descriptors and memory must be released.
+func TestAFloodHurtsNobodyElse(t *testing.T) { // not parallel: it measures CPU time
 	if os.Getenv("TEST_ALL") == "" {
 		t.Skip("make test-all sets TEST_ALL")
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(20)) // what is held counts, and little of what is not any more
+	defer debug.SetGCPercent(debug.SetGCPercent(20)) // collect garbage often, so that mostly memory in use counts
 	slow := slowBackend(t)
 	gate := testkit.Must(access.New(access.Options{
 		Agents: testkit.Agents,
@@ -226,7 +228,7 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 		Logger: slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(gate.Close)
-	// The gate comes first: options after it look at it.
+	// The gate comes first, because later options use it.
 	options := append([]testkit.Option{func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate }}, serveAll(t)...)
 	g := testkit.StartGateway(t, append(options, withREST(t, slow))...)
 	for _, test := range floods(slow) {
@@ -236,7 +238,7 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 	}
 }
 
-// runFlood floods a gateway, and judges what comes of it.
+// runFlood floods a gateway, and checks the effect on another call and the resources used.
 func runFlood(t *testing.T, g *testkit.Gateway, test testkit.Flood) {
 	machine := mediatest.MeasureLateness(t)
 	beside, f := neighbour{call: testkit.OpenConversation(t, g, `{}`), g: g}, test.Dial(t, g)
@@ -267,7 +269,7 @@ func runFlood(t *testing.T, g *testkit.Gateway, test testkit.Flood) {
 	used := measure(t, func() {
 		beside.talks(time.After(last))
 		stop()
-		beside.talks(over) // what is under way goes on
+		beside.talks(over) // finish the question in progress
 	})
 	checkReplies(t, f.Web, sent)
 	f.End()
@@ -278,7 +280,7 @@ func runFlood(t *testing.T, g *testkit.Gateway, test testkit.Flood) {
 	}
 	switch {
 	case f.Cores == 0 || used.cores <= f.Cores:
-	case used.others > 0.5: // two threads of one core, of which each takes longer for the same
+	case used.others > 0.5: // with two busy threads per core, each needs more CPU time for the same work
 		t.Logf("not judged: it took %.2f cores, and others %.2f", used.cores, used.others)
 	default:
 		t.Errorf("it took %.2f cores, want %.2f at most", used.cores, f.Cores)
@@ -295,15 +297,15 @@ func runFlood(t *testing.T, g *testkit.Gateway, test testkit.Flood) {
 	}
 }
 
-// neighbour is a call beside a flood, and those that begin meanwhile.
+// neighbour measures the service for others during a flood: the answers in one call, and the start of new calls.
 type neighbour struct {
 	call *testkit.Client
 	g    *testkit.Gateway
 
-	asked, opened []time.Duration // how long answers took, and new calls
+	asked, opened []time.Duration // delays of the answers, and of the starts of new calls
 }
 
-// talks asks and opens calls until something happens, once at least.
+// talks asks a question and opens a call, at least once and then until the channel until has a value or is closed.
 func (n *neighbour) talks(until <-chan time.Time) {
 	for len(n.asked) == 0 || goesOn(until) {
 		n.asked = append(n.asked, answered(n.call))
@@ -337,7 +339,7 @@ func checkReplies(t *testing.T, c *testkit.Client, sent int) {
 	if n := c.CountMessages("GEMINI_ERROR") + c.CountMessages("CONTEXT"); n > mostAnswers {
 		t.Errorf("%d answers", n)
 	}
-	warned := func() bool { return c.CountWarnings("Too much comes") > 0 } // of what has not been read yet, at the latest
+	warned := func() bool { return c.CountWarnings("Too much comes") > 0 } // may come with messages read later
 	if sent > mostAnswers && !testkit.PollUntil(testkit.Patience, warned) {
 		t.Error("no client was warned")
 	}
@@ -346,7 +348,7 @@ func checkReplies(t *testing.T, c *testkit.Client, sent int) {
 	}
 }
 
-// judged is a flood whose processor time is judged.
+// judged returns a flood whose CPU time is limited to this number of cores.
 func judged(cores float64, dial func(*testing.T, *testkit.Gateway) testkit.Flooder) func(*testing.T, *testkit.Gateway) testkit.Flooder {
 	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 		f := dial(t, g)
@@ -378,7 +380,7 @@ func byChannel(p *testkit.Phone, messages []string) func(n int) bool {
 	}
 }
 
-// answered types a question and returns how long the gateway takes until the answer begins.
+// answered types a question, and returns the time until the answer begins. It waits for the end of the answer.
 func answered(c *testkit.Client) time.Duration {
 	c.T.Helper()
 	c.At = len(c.Messages())

@@ -29,10 +29,10 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// floodBodies is how many megabytes of bodies the flooded gateway holds: three of those that come.
+// floodBodies is the limit of the flooded gateway for request bodies, in megabytes: room for three of the bodies sent.
 const floodBodies = 24
 
-// slowBackend reads 100 KB a second and does not answer.
+// slowBackend starts a backend that reads 100 KB per second and does not answer.
 func slowBackend(t *testing.T) *httptest.Server {
 	t.Helper()
 	up := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -48,7 +48,7 @@ func slowBackend(t *testing.T) *httptest.Server {
 	return up
 }
 
-// withREST serves REST.
+// withREST returns an option that serves the REST API with the backend up.
 func withREST(t *testing.T, up *httptest.Server) testkit.Option {
 	return func(d *testkit.Endpoints, _ *bridge.Options) {
 		d.AddEndpoints(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
@@ -59,7 +59,8 @@ func withREST(t *testing.T, up *httptest.Server) testkit.Option {
 	}
 }
 
-// floodREST sends all bodies at once. Those that find no room are refused; the others leave in the end.
+// floodREST sends large bodies at the same time. Bodies without room are rejected, and the clients of the others leave at the
+// end.
 func floodREST(t *testing.T, g *testkit.Gateway, up *httptest.Server) testkit.Flooder {
 	const size, requests = 8, 20 // MB
 	const refused = requests - floodBodies/size
@@ -72,7 +73,7 @@ func floodREST(t *testing.T, g *testkit.Gateway, up *httptest.Server) testkit.Fl
 		r := testkit.Must(http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader(body)))
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
-			return // it has left
+			return // the client has left
 		}
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(resp.Body)
@@ -100,14 +101,14 @@ func floodREST(t *testing.T, g *testkit.Gateway, up *httptest.Server) testkit.Fl
 	}, End: func() {
 		leave()
 		running.Wait()
-		up.CloseClientConnections() // it would read for half a minute what the system has taken
+		up.CloseClientConnections() // otherwise it would read the data in the kernel's buffers for half a minute
 		if n := len(answers); n > 0 {
 			t.Errorf("%d more are refused", n)
 		}
 	}}
 }
 
-// floodEmulator sends bodies of as many values as fit, which the emulator of a gateway without a key is asked to read.
+// floodEmulator sends bodies with as many JSON values as possible to a gateway without an API key, whose emulator reads them.
 func floodEmulator(t *testing.T, _ *testkit.Gateway) testkit.Flooder {
 	const requests = 6
 	model := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
@@ -131,7 +132,7 @@ func floodEmulator(t *testing.T, _ *testkit.Gateway) testkit.Flooder {
 	}, End: running.Wait}
 }
 
-// floodSideband sends messages as the operator's backend, which steers a conversation.
+// floodSideband sends messages as the operator's backend, which watches a conversation.
 func floodSideband(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
 	return func(t *testing.T, _ *testkit.Gateway) testkit.Flooder {
 		l := testkit.StartLockedGateway(t, nil)
@@ -146,11 +147,11 @@ func floodSideband(messages ...string) func(*testing.T, *testkit.Gateway) testki
 	}
 }
 
-// stranger is a telephone by hand at an address.
+// stranger is a simple SIP client at a UDP address.
 type stranger struct {
 	net.PacketConn
 	to net.Addr
-	n  int // requests
+	n  int // number of requests sent
 }
 
 func newStranger(t *testing.T, server *sip.Server, at string) *stranger {
@@ -158,7 +159,7 @@ func newStranger(t *testing.T, server *sip.Server, at string) *stranger {
 	return &stranger{PacketConn: testkit.Must(net.ListenPacket("udp", at+":0")), to: net.UDPAddrFromAddrPort(server.Addresses()[0])}
 }
 
-// ask sends a request, and returns the final answer; empty: none has come, as packets are lost.
+// ask sends a request and returns the final response, or "" if none arrives in the time wait: UDP packets may be lost.
 func (s *stranger) ask(method, headers, body string, wait time.Duration) string {
 	s.n++
 	sequence := fmt.Sprintf("CSeq: %d %s\r\n", s.n, method)
@@ -181,7 +182,7 @@ func (s *stranger) ask(method, headers, body string, wait time.Duration) string 
 
 var toOf = regexp.MustCompile(`(?m)^To: .*\r\n`)
 
-// invite begins a call.
+// invite begins a call, and fails the test if the call is not answered.
 func (s *stranger) invite(t *testing.T) {
 	t.Helper()
 	sdp := fmt.Sprintf("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP 0\r\n",
@@ -215,7 +216,7 @@ func (s *stranger) Write(b []byte) (int, error) { return s.WriteTo(b, s.to) }
 
 var nonceOf = regexp.MustCompile(`nonce="([^"]+)"`)
 
-// newTrunks serves SIP for two trunks, one of which is known by its address, 127.0.0.5.
+// newTrunks serves SIP for two trunks: one is identified by its address, 127.0.0.5, and the other by a password.
 func newTrunks(t *testing.T, g *testkit.Gateway) *sip.Server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "sip.json")
@@ -231,7 +232,8 @@ func newTrunks(t *testing.T, g *testkit.Gateway) *sip.Server {
 	return server
 }
 
-// floodSIP has strangers and somebody who tries passwords at the SIP endpoint, which then still answers its trunk.
+// floodSIP sends SIP requests from many unknown addresses, and tries passwords from another one. The SIP endpoint must still
+// answer its trunk.
 func floodSIP(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 	server := newTrunks(t, g)
 	eve, lab := newStranger(t, server, "127.0.9.251"), newStranger(t, server, "127.0.0.5")

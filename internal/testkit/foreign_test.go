@@ -52,28 +52,28 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// foreignSecret is in what the gateway sends to its servers, and in no error.
+// foreignSecret is the secret that the gateway sends to the servers. No error may contain it.
 const foreignSecret = "hidden-7f3a"
 
-// foreignHost is the server, elsewhereHost where it redirects to.
+// foreignHost is the host of the server, and elsewhereHost the target of its redirects.
 const foreignHost, elsewhereHost = "server.test", "elsewhere.test"
 
-// foreignReader reads what a server of somebody else's answers.
+// foreignReader is a part of the gateway that reads answers of a third party's server.
 type foreignReader struct {
-	kind      string           // the type of the answer
-	good      http.HandlerFunc // answers well
-	hits      string           // what a request must have in its body to meet the fault; empty: all requests do
+	kind      string           // content type of the answer
+	good      http.HandlerFunc // sends the valid answer
+	hits      string           // the fault applies to requests with this text in the body; empty means all
 	within    time.Duration    // the reader's own deadline
-	allocated uint64           // bytes at most, for one answer; 0: 16 MiB
-	byStatus  bool             // it reads the body to its bound, and goes by the status alone
-	// open returns what reads one answer, and fails if it is not the good one. It is called once.
+	allocated uint64           // maximum bytes allocated for one answer; 0 means 16 MiB
+	byStatus  bool             // only the status matters; the body is read up to a limit
+	// open is called once. It returns a function that reads one answer, and returns an error unless the answer is valid.
 	open func(t *testing.T, url string) (read func() error)
 }
 
-// foreignFault answers one request wrongly, on the bare connection, until that is closed.
+// foreignFault sends an invalid answer to one request on the connection c, which is closed afterwards.
 type foreignFault func(c net.Conn, kind string)
 
-// answerForever writes a header, and then the same text without an end, a piece each pause.
+// answerForever writes a header and a beginning, and then repeats the same text endlessly, with a pause after each piece.
 func answerForever(header, begin, text string, pause time.Duration) foreignFault {
 	piece := []byte(text)
 	if pause == 0 {
@@ -82,21 +82,21 @@ func answerForever(header, begin, text string, pause time.Duration) foreignFault
 	return func(c net.Conn, kind string) {
 		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nConnection: close\r\n%s", kind, header)
 		_, err := io.WriteString(c, begin)
-		for n := 0; err == nil && n < 256<<20; n += len(piece) { // what is read up to there was not bounded
+		for n := 0; err == nil && n < 256<<20; n += len(piece) { // a reader that reads this much has no limit
 			_, err = c.Write(piece)
 			time.Sleep(pause)
 		}
 	}
 }
 
-// redirectTo redirects each request, which may be repeated with its body.
+// redirectTo answers each request with a redirect, whose status decides whether clients repeat the body.
 func redirectTo(status int, location string) foreignFault {
 	return func(c net.Conn, _ string) {
 		fmt.Fprintf(c, "HTTP/1.1 %d Elsewhere\r\nLocation: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", status, location)
 	}
 }
 
-// foreignFaults are the ways in which a server answers wrongly.
+// foreignFaults returns the invalid answers of a server, by description.
 func foreignFaults() map[string]foreignFault {
 	var bomb bytes.Buffer
 	w := gzip.NewWriter(&bomb)
@@ -107,7 +107,7 @@ func foreignFaults() map[string]foreignFault {
 	_ = w.Close()
 	const drip = 100 * time.Millisecond
 	return map[string]foreignFault{
-		"a refusal for ever": func(c net.Conn, kind string) { // more seconds than a time.Duration holds
+		"a refusal for ever": func(c net.Conn, kind string) { // Retry-After has more seconds than a time.Duration can hold
 			const refusal = "HTTP/1.1 503 Busy\r\nContent-Type: %s\r\nRetry-After: 9223372037\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
 			fmt.Fprintf(c, refusal, kind)
 		},
@@ -164,18 +164,18 @@ func foreignFaults() map[string]foreignFault {
 	}
 }
 
-// mostRequests is how often a reader may repeat a request within its deadline. Behind it the answers are good, so that a reader which
-// repeats without a pause ends.
+// mostRequests is the number of times that a reader may repeat a request within its deadline. Later answers are valid, so
+// that a reader that repeats without a pause ends.
 const mostRequests = 50
 
-// foreignServer answers in memory, so that a synctest bubble holds both sides of each connection.
+// foreignServer is an HTTP server with connections in memory, so both ends of each connection are in the synctest bubble.
 type foreignServer struct {
 	reader foreignReader
 	fault  atomic.Pointer[foreignFault]
-	asked  atomic.Int64 // requests since the last fault began
+	asked  atomic.Int64 // number of requests since the start of the newest fault
 	conns  chan net.Conn
-	over   chan struct{}          // closed when the test is
-	leak   atomic.Pointer[string] // the request with a secret that has come to elsewhereHost
+	over   chan struct{}          // closed at the end of the test
+	leak   atomic.Pointer[string] // a request to elsewhereHost that contains a secret
 
 	mu      sync.Mutex
 	open    []net.Conn
@@ -195,7 +195,7 @@ func (s *foreignServer) dial(ctx context.Context, _, address string) (net.Conn, 
 			return near, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-s.over: // a transport finishes its dials whether or not anybody waits
+		case <-s.over: // a transport finishes its dials even if no request waits
 			return nil, net.ErrClosed
 		}
 	case elsewhereHost:
@@ -229,7 +229,7 @@ func (s *foreignServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// foreignListener is the server's side of the connections.
+// foreignListener is the net.Listener of a foreignServer.
 type foreignListener struct {
 	*foreignServer
 	closed chan struct{}
@@ -247,7 +247,7 @@ func (l foreignListener) Accept() (net.Conn, error) {
 func (l foreignListener) Close() error   { close(l.closed); return nil }
 func (l foreignListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// serve opens the server, and has all HTTP of this process go there until the test ends.
+// serve starts the server, and sends all HTTP requests of this process to it until the test ends.
 func (s *foreignServer) serve(t *testing.T) {
 	s.conns, s.over = make(chan net.Conn), make(chan struct{})
 	server := &http.Server{Handler: s, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
@@ -275,21 +275,22 @@ func (s *foreignServer) serve(t *testing.T) {
 	})
 }
 
-// allocatedBytes is what the process has allocated since its start.
+// allocatedBytes returns the number of bytes that the process has allocated on the heap since its start.
 func allocatedBytes() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// TestForeignBodies has each server from which the gateway reads answer wrongly. The reader ends within its own deadline, allocates no more
-// than its bound, sends no secret elsewhere, fails with an error that has none, and reads the next answer.
-func TestForeignBodies(t *testing.T) { // alone: it replaces http.DefaultTransport, and counts what the process allocates
+// TestForeignBodies sends invalid answers to each part of the gateway that reads from other servers. The reader ends within
+// its deadline, allocates no more than its limit, and sends no secret to another host. It fails with an error without
+// secrets, and reads the next answer.
+func TestForeignBodies(t *testing.T) { // not parallel: it replaces http.DefaultTransport
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	faults := foreignFaults()
-	// Readers with a bound of 64 MiB share their code, and each endless body takes them a second.
+	// Readers with a limit of 64 MiB share their code, and need a second for each endless body. So most such tests are skipped.
 	alike := []string{"an endless picture", "an endless list", "endless white space", "an event of endless lines"}
 	for name, reader := range foreignReaders(t) {
 		for fault, answer := range faults {
@@ -340,14 +341,14 @@ func checkForeignReader(t *testing.T, reader foreignReader, fault foreignFault) 
 		t.Errorf("it took %v; the deadline is %v", lasted, reader.within)
 	}
 	server.fault.Store(nil)
-	synctest.Wait() // until a connection that has failed is given up
+	synctest.Wait() // wait until the failed connection is closed
 	if err := read(); err != nil {
 		t.Errorf("the next answer: %v", err)
 	}
 	runtime.KeepAlive(server)
 }
 
-// answerWith answers a JSON text.
+// answerWith returns a handler that answers with a text of the content type kind.
 func answerWith(kind, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
@@ -355,7 +356,7 @@ func answerWith(kind, text string) http.HandlerFunc {
 	}
 }
 
-// foreignReaders are all that reads over HTTP from servers which others run.
+// foreignReaders returns all parts of the gateway that read over HTTP from servers of third parties.
 func foreignReaders(t *testing.T) map[string]foreignReader {
 	const jsonType, stream = "application/json", "text/event-stream"
 	readers := map[string]foreignReader{
@@ -399,13 +400,13 @@ func foreignReaders(t *testing.T) map[string]foreignReader {
 	return readers
 }
 
-// toolTime is how long a call of a tool may take.
+// toolTime is the timeout of a tool call.
 const toolTime = 20 * time.Second
 
-// picture is the start of a PNG, which is enough to tell its type.
+// picture is the start of a PNG, which suffices to detect its type.
 const picture = "\x89PNG\r\n\x1a\n"
 
-// runTool calls a tool within its time.
+// runTool calls a tool with a timeout of toolTime.
 func runTool(t *testing.T, tool tools.Tool) error {
 	ctx, cancel := context.WithTimeout(t.Context(), toolTime)
 	defer cancel()
@@ -440,7 +441,7 @@ func openEndpoint(t *testing.T, url string) func() error {
 	}
 }
 
-// serveMCP is a server with one tool.
+// serveMCP returns the handler of an MCP server with one tool.
 func serveMCP() http.HandlerFunc {
 	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server {
 		server := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
@@ -479,7 +480,7 @@ func openMCPCall(t *testing.T, url string) func() error {
 func openPicture(t *testing.T, url string) func() error {
 	client := guard.Client(guard.Options{AllowPrivate: true})
 	transport := client.Transport.(*http.Transport)
-	transport.DialTLSContext = http.DefaultTransport.(*http.Transport).DialContext // without TLS, which https URLs want
+	transport.DialTLSContext = http.DefaultTransport.(*http.Transport).DialContext // https URLs are requested without TLS
 	t.Cleanup(client.CloseIdleConnections)
 	fetcher := canvas.NewFetcher(client)
 	return func() (err error) {
@@ -489,7 +490,7 @@ func openPicture(t *testing.T, url string) func() error {
 			}
 		}()
 		w := httptest.NewRecorder()
-		w.Body = nil // of some megabytes
+		w.Body = nil // do not keep the body, which may have megabytes
 		path := fetcher.Sign(strings.Replace(url, "http://", "https://", 1))
 		fetcher.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/"+path, nil))
 		if w.Code != http.StatusOK {
@@ -529,8 +530,8 @@ func openLive(t *testing.T, url string) func() error {
 	}
 }
 
-// openProvider has Telnyx offer a call that no agent answers: the gateway refuses it by the REST API, through which it hangs up,
-// transfers and presses keys, too.
+// openProvider offers a call like Telnyx, which no agent answers. The gateway rejects it through Telnyx's REST API, which it
+// also uses to hang up, transfer calls and send keys.
 func openProvider(t *testing.T, url string) func() error {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -569,7 +570,7 @@ func openProvider(t *testing.T, url string) func() error {
 	}
 }
 
-// openCollector sends the trace of a conversation.
+// openCollector returns a function that sends the trace of a conversation to a collector.
 func openCollector(t *testing.T, url string) func() error {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Key="+foreignSecret)
@@ -590,7 +591,7 @@ func openCollector(t *testing.T, url string) func() error {
 	}
 }
 
-// tokenReader fetches tokens with the file of a service account.
+// tokenReader returns the reader of access tokens for a service account.
 func tokenReader(t *testing.T) foreignReader {
 	key := testkit.Must(rsa.GenerateKey(rand.Reader, 2048))
 	private := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: testkit.Must(x509.MarshalPKCS8PrivateKey(key))})
@@ -607,7 +608,7 @@ func tokenReader(t *testing.T) foreignReader {
 			}
 			t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
 			return func() error {
-				client := &api.Client{Vertex: &api.Vertex{Project: "p"}} // which has no token yet
+				client := &api.Client{Vertex: &api.Vertex{Project: "p"}} // a new client, which has no token yet
 				_, _, err := client.Credentials(t.Context())
 				return err
 			}
@@ -615,7 +616,7 @@ func tokenReader(t *testing.T) foreignReader {
 	}
 }
 
-// keySetReader fetches the keys by which an issuer's tokens are verified.
+// keySetReader returns the reader of an issuer's key set.
 func keySetReader(t *testing.T) foreignReader {
 	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	point := testkit.Must(key.PublicKey.ECDH()).Bytes()
@@ -632,7 +633,7 @@ func keySetReader(t *testing.T) foreignReader {
 			if err := os.WriteFile(file, text, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			return func() error { // by a gate of its own, as one that has keys goes on with them
+			return func() error { // with a new gate, because a gate that has keys keeps them
 				gate := testkit.Must(access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)}))
 				defer gate.Close()
 				token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
@@ -646,13 +647,13 @@ func keySetReader(t *testing.T) foreignReader {
 	}
 }
 
-// restReaders are the calls of the REST API, for Google and for a server that speaks OpenAI's.
+// restReaders returns the readers of the REST API's backends: Google, and a server with OpenAI's API.
 func restReaders() map[string]foreignReader {
 	const (
 		jsonType, stream = "application/json", "text/event-stream"
 		silence          = 3 * time.Minute
-		toGoogle         = 512 << 20 // an answer is bounded at 64 MiB, a film or a picture
-		toOpenAI         = 128 << 20 // an answer is bounded at 16 MiB
+		toGoogle         = 512 << 20 // an answer, such as an image, has at most 64 MiB
+		toOpenAI         = 128 << 20 // an answer has at most 16 MiB
 		asked            = `{"contents":[{"parts":[{"text":"Hi"}]}]}`
 		googles          = `{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}]}`
 		completion       = `{"choices":[{"message":{"content":"Hi"},"delta":{"content":"Hi"},"finish_reason":"stop"}]}`

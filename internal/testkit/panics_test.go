@@ -19,9 +19,9 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// TestAPanicEndsOneCall panics in each kind of goroutine that a call has: that call ends, the panic is logged with its stack and counted,
-// and another call goes on.
-func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the whole process
+// TestAPanicEndsOneCall causes a panic in each kind of goroutine of a call. That call ends, the panic is logged with its stack
+// and counted, and another call continues.
+func TestAPanicEndsOneCall(t *testing.T) { // not parallel: Inject affects the whole process
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -42,7 +42,7 @@ func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the
 		{"caller", func(t *testing.T, g *testkit.Gateway, arm func()) *testkit.Client {
 			arm()
 			c := testkit.DialWebSocket(t, g.URL)
-			// It may be closed already.
+			// The write fails if the socket is closed already.
 			_ = c.Conn.WriteMessage(websocket.TextMessage, testkit.EncodeMessage("CONNECT_GEMINI", `{"initialConfig":{}}`))
 			return c
 		}},
@@ -136,7 +136,7 @@ func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the
 	}
 }
 
-// TestAPanicOfARequest has a request whose handler panics answered with 500.
+// TestAPanicOfARequest: if the handler of a request panics, the response is 500.
 func TestAPanicOfARequest(t *testing.T) {
 	g := testkit.StartGateway(t, whiptest.Serve)
 	defer crash.Inject(func(place string) {

@@ -13,7 +13,7 @@ import (
 	"voxgate/media"
 )
 
-// wrapped is base64 with line ends, as some libraries write it.
+// wrapped returns base64 with line breaks, as some libraries write it, for a JSON string.
 func wrapped(raw []byte) string {
 	var lines []string
 	for line := range slices.Chunk([]byte(base64.StdEncoding.EncodeToString(raw)), 76) {
@@ -22,9 +22,10 @@ func wrapped(raw []byte) string {
 	return strings.Join(lines, `\r\n`)
 }
 
-// However a client cuts its sound into pieces, in the middle of a sample too, and writes it as text, the model hears the same samples.
+// The model receives the same samples, however a client splits its audio into pieces and encodes it. A piece may end in the
+// middle of a sample.
 func TestSoundInPieces(t *testing.T) {
-	const few = 401 // bytes that are sent in small pieces; then the rest in one of odd length and one more
+	const few = 401 // bytes sent in small pieces; the rest follows in two pieces, the first of odd length
 	standard := testkit.Base64Encoding(base64.StdEncoding.EncodeToString)
 	for name, client := range soundClients() {
 		if client.ManualTurns || client.ByWebRTC {
@@ -35,7 +36,7 @@ func TestSoundInPieces(t *testing.T) {
 			var whole []int16
 			for _, test := range []struct {
 				way    string
-				size   int // of the small pieces
+				size   int // size of the small pieces, in bytes
 				encode testkit.Base64Encoding
 			}{
 				{"one piece", 0, standard},
@@ -81,7 +82,7 @@ func TestSoundInPieces(t *testing.T) {
 	}
 }
 
-// soundClients returns those of all protocols.
+// soundClients returns the SoundClients of all protocols.
 func soundClients() map[string]testkit.SoundClient {
 	all := map[string]testkit.SoundClient{}
 	for _, p := range protocols {

@@ -15,7 +15,7 @@ import (
 	"voxgate/vox/voxtest"
 )
 
-// protocols are those that the tests of this package hold to the same rules.
+// protocols lists the protocols to which the tests of this package apply the same rules.
 var protocols = []testkit.Conformance{
 	clienttest.Conformance,
 	geminilivetest.Conformance,
@@ -26,8 +26,8 @@ var protocols = []testkit.Conformance{
 	whiptest.Conformance,
 }
 
-// TestEveryProtocolIsHeldToTheRules finds protocols without a line above. SIP and REST have no conversations that begin with a token over
-// HTTP, and tests of their own.
+// TestEveryProtocolIsHeldToTheRules finds protocols that are missing in the list. SIP and REST are exceptions with their own
+// tests, because none of their conversations begins with a token over HTTP.
 func TestEveryProtocolIsHeldToTheRules(t *testing.T) {
 	known := []string{"sip", "rest"}
 	for _, p := range protocols {
@@ -40,7 +40,7 @@ func TestEveryProtocolIsHeldToTheRules(t *testing.T) {
 	}
 }
 
-// serveAll are the options that serve all protocols, for a test.
+// serveAll returns the options with which a test's gateway serves all protocols.
 func serveAll(t *testing.T) (options []testkit.Option) {
 	t.Helper()
 	for _, p := range protocols {

@@ -7,11 +7,11 @@ import (
 	"voxgate/internal/testkit"
 )
 
-// answerTime is how soon somebody who has let go of the button hears the answer.
+// answerTime limits the time from the release of the talk button until the answer is heard.
 const answerTime = 2500 * time.Millisecond
 
-// A person who releases a talk button, or mutes within the last word, is answered, whether or not the protocol has a message for
-// it: gemini-3.8-live finds the end of speech in the sound alone.
+// A person who releases a talk button, or mutes during the last word, gets an answer, even if the protocol has no message for
+// it. gemini-3.8-live detects the end of speech only from the audio.
 func TestPushToTalk(t *testing.T) {
 	for name, client := range soundClients() {
 		for _, marked := range []bool{true, false} {
@@ -49,7 +49,8 @@ func TestPushToTalk(t *testing.T) {
 	}
 }
 
-// measureLateness measures how late the machine is from now on: by how much timers of 10 ms take longer.
+// measureLateness starts to measure the delays of timers of 10 ms. The function late ends the measurement, and returns their
+// total.
 func measureLateness() (late func() time.Duration) {
 	stop, total := make(chan struct{}), make(chan time.Duration)
 	go func() {

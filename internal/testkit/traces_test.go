@@ -25,35 +25,35 @@ import (
 	"voxgate/signaling/client"
 )
 
-// recordedTurn is what a person should get of a turn of the model in a recording.
+// recordedTurn holds the part of a recorded turn of the model that the person should get.
 type recordedTurn struct {
 	text  string
 	voice time.Duration
-	cut   bool // the person or the client has interrupted it
-	over  bool // the recording has its end
+	cut   bool // the turn was interrupted by the person or the client
+	over  bool // the recording contains the end of the turn
 }
 
-// faulty are the recordings of faults of the server itself, and what the person gets with the help of the gateway.
+// faulty lists recordings of a faulty server, by name, and the expected reaction of the gateway.
 var faulty = map[string]struct {
-	remedies bool   // the gateway asks again or begins a new connection, and says so where all is in vain
-	silence  bool   // the gateway sends silence behind each speech, of which the model finds its end
-	code     string // of the error with which the conversation ends
+	remedies bool   // the gateway asks again or reconnects, and reports it if nothing helps
+	silence  bool   // the gateway sends silence after speech, so that the model detects its end
+	code     string // code of the error that ends the conversation, or ""
 }{
-	// 3.8 hears the end of speech in sound alone. The recorded server cannot hear the silence that the gateway sends it.
+	// gemini-3.8-live detects the end of speech only from audio. The recorded server does not react to the gateway's silence.
 	"oc-38-audiostreamend-ignored": {remedies: true, silence: true},
 	"oc-38-microphone-stops":       {remedies: true, silence: true},
 
-	// An empty turn is no answer, and nobody waits 55 s for one.
+	// An empty turn does not count as an answer, and the gateway does not wait 55 s for one.
 	"issue-25-vertex-response-rejected":        {remedies: true},
 	"issue-31-the-same-words-again-after-55-s": {remedies: true},
 
-	// The model does not take what the client asks for.
+	// The model rejects the client's configuration.
 	"oc-38et-scheduling-refused": {code: "refused"},
 }
 
-// Each recorded session is played to a whole gateway with a client of the WebSocket: the server sends what it sent, when it sent it,
-// while the client does what the recorded client did. The person gets all that the model has said, once, and the gateway
-// tries no remedy on a healthy model.
+// Each recorded session is replayed with a complete gateway and a WebSocket client. The server sends its recorded messages at
+// the recorded times, and the client acts like the recorded client. The person gets the model's whole output once, and the
+// gateway tries no remedy on a healthy model.
 func TestRecordedSessions(t *testing.T) {
 	list, err := traces.ReadTests("../../bridge/gemini/traces/testdata")
 	if err != nil {
@@ -61,7 +61,7 @@ func TestRecordedSessions(t *testing.T) {
 	}
 	for _, trace := range list {
 		if trace.Name == "closes" || !slices.ContainsFunc(trace.Lines, func(l traces.Line) bool { return l.Dir == traces.Down }) {
-			continue // closes without their sessions: the test of the decoder has them
+			continue // "closes" has close messages without sessions, which the test of the decoder uses
 		}
 		t.Run(trace.Name, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +70,7 @@ func TestRecordedSessions(t *testing.T) {
 	}
 }
 
-// player plays a recording.
+// player replays a recording.
 type player struct {
 	t        *testing.T
 	trace    traces.Trace
@@ -79,14 +79,14 @@ type player struct {
 
 	mu     sync.Mutex
 	first  *bridgetest.Conn
-	link   *bridgetest.Conn // the newest
-	speech []int16          // that the microphone has still to send
-	burst  []int16          // the same, at once
-	mute   bool             // it sends nothing
-	done   chan struct{}    // ends the microphone
+	link   *bridgetest.Conn // the newest connection
+	speech []int16          // audio that the microphone must still send, in real time
+	burst  []int16          // audio that the microphone must send at once
+	mute   bool             // the microphone sends nothing
+	done   chan struct{}    // closed to stop the microphone
 }
 
-// playTrace plays a recording, and checks what the person got.
+// playTrace replays a recording, and checks the messages that the client got.
 func playTrace(t *testing.T, trace traces.Trace) {
 	p := &player{t: t, trace: trace, upstream: bridgetest.NewUpstream(t), done: make(chan struct{})}
 	p.client = dialTraceGateway(t, p.upstream, trace.IsVertex())
@@ -104,14 +104,14 @@ func playTrace(t *testing.T, trace traces.Trace) {
 	p.play()
 	wanted := readTurns(trace)
 	if len(wanted) == 0 || wanted[len(wanted)-1].over {
-		time.Sleep(20 * time.Second) // a watchdog that is wrong shows itself
+		time.Sleep(20 * time.Second) // time in which a faulty watchdog would act
 	} else {
 		time.Sleep(3 * time.Second) // the recording ends in the middle of an answer
 	}
 	p.check(wanted)
 }
 
-// traceClient is a client of the WebSocket of a gateway in a bubble.
+// traceClient is a WebSocket client of a gateway in a synctest bubble.
 type traceClient struct {
 	t    *testing.T
 	conn *websocket.Conn
@@ -121,7 +121,7 @@ type traceClient struct {
 	got     []testkit.Message
 }
 
-// dialTraceGateway starts a gateway before an upstream and connects a client to it, over pipes.
+// dialTraceGateway starts a gateway that uses upstream as its model, and connects a client to it over pipes.
 func dialTraceGateway(t *testing.T, upstream *bridgetest.Upstream, onVertex bool) *traceClient {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -157,7 +157,7 @@ func dialTraceGateway(t *testing.T, upstream *bridgetest.Upstream, onVertex bool
 	return c
 }
 
-// read keeps what the gateway sends, until the end of the connection.
+// read stores the gateway's messages until the end of the connection.
 func (c *traceClient) read() {
 	for {
 		_, raw, err := c.conn.ReadMessage()
@@ -174,21 +174,21 @@ func (c *traceClient) read() {
 	}
 }
 
-// send sends a message; it is lost once the conversation has ended.
+// send sends a message. After the end of the conversation, the message is lost.
 func (c *traceClient) send(kind, payload string) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	_ = c.conn.WriteMessage(websocket.TextMessage, testkit.EncodeMessage(kind, payload))
 }
 
-// sendPCM sends sound of 16 kHz as a microphone does, in messages of 100 ms.
+// sendPCM sends audio at 16 kHz in messages of 100 ms, all at once.
 func (c *traceClient) sendPCM(pcm []int16) {
 	for piece := range slices.Chunk(pcm, 1600) {
 		c.send("SEND_REALTIME_INPUT", `{"audio":{"mimeType":"audio/pcm;rate=16000","data":"`+testkit.Base64PCM(piece)+`"}}`)
 	}
 }
 
-// find returns the messages of a type that have come so far.
+// find returns all received messages of a type.
 func (c *traceClient) find(kind string) (found []testkit.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +200,7 @@ func (c *traceClient) find(kind string) (found []testkit.Message) {
 	return found
 }
 
-// config is the recorded setup, as a client of the gateway asks for it.
+// config returns the recorded setup in the form of the gateway's client protocol.
 func (p *player) config() json.RawMessage {
 	var setup map[string]json.RawMessage
 	if json.Unmarshal(p.trace.Setup(), &setup) != nil {
@@ -232,7 +232,7 @@ func (p *player) config() json.RawMessage {
 	return encoded
 }
 
-// acceptLinks accepts what the gateway dials after the first connection.
+// acceptLinks accepts the gateway's connections after the first one.
 func (p *player) acceptLinks() {
 	for {
 		select {
@@ -246,7 +246,7 @@ func (p *player) acceptLinks() {
 	}
 }
 
-// accept accepts a connection. Recorded clients have not always asked for handles; the gateway does.
+// accept accepts a connection. If the recording has no resumption handles, it sends one, because the gateway requests them.
 func (p *player) accept(l *bridgetest.Conn) *bridgetest.Conn {
 	l.AcceptSetup()
 	if !slices.ContainsFunc(p.trace.Lines, func(l traces.Line) bool { return strings.Contains(traces.Kind(l.Msg), "handle") }) {
@@ -255,7 +255,7 @@ func (p *player) accept(l *bridgetest.Conn) *bridgetest.Conn {
 	return l
 }
 
-// runMicrophone sends what the client says, and else silence, in real time.
+// runMicrophone sends the audio of the client, and otherwise silence, in real time.
 func (p *player) runMicrophone() {
 	for tick := time.NewTicker(100 * time.Millisecond); ; {
 		select {
@@ -280,25 +280,25 @@ func (p *player) runMicrophone() {
 	}
 }
 
-// quickest is how soon an answer begins where the recording has no times.
+// quickest is the delay of an answer in recordings without times.
 const quickest = 800 * time.Millisecond
 
-// bargeIn is how soon the recorded server stops when somebody speaks.
+// bargeIn is the time from the start of speech until the recorded server interrupts its answer.
 const bargeIn = 350 * time.Millisecond
 
-// hasNoClient reports whether the recording has the server's side alone.
+// hasNoClient reports whether the recording has only messages of the server.
 func (p *player) hasNoClient() bool {
 	return !slices.ContainsFunc(p.trace.Lines, func(l traces.Line) bool { return l.Dir == traces.Up })
 }
 
-// isTranscribed reports whether the server has understood something behind a line.
+// isTranscribed reports whether the recording has a transcript of the person's speech, from the line with index at on.
 func (p *player) isTranscribed(at int) bool {
 	return slices.ContainsFunc(p.trace.Lines[at:], func(l traces.Line) bool {
 		return strings.Contains(traces.Kind(l.Msg), "inputTranscription")
 	})
 }
 
-// speak has the microphone send a sound, and silence behind it for as long as the recorded client did.
+// speak makes the microphone send a sound, followed by silence as long as in the recording.
 func (p *player) speak(sound traces.Sound) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -308,21 +308,21 @@ func (p *player) speak(sound traces.Sound) {
 	}
 }
 
-// gap is how long after the line before a line comes where the recording has no times.
+// gap is the time between two lines in recordings without times.
 const gap = 20 * time.Millisecond
 
-// play says what the server has said, and does what the client did.
+// play replays the messages of the server, and the actions of the client.
 func (p *player) play() {
 	begin, first := time.Now(), -1.0
-	var played time.Time // when all of the voice so far is played
-	wasInput := false    // the line before is what the person or the client has said
+	var played time.Time // time at which the voice so far has been played
+	wasInput := false    // the previous line is input of the person or the client
 	for i, l := range p.trace.Lines {
 		if l.MS == nil || *l.MS == 0 && first < 0 {
 			time.Sleep(gap)
 			if kind := traces.Kind(l.Msg); l.Dir == traces.Down && wasInput && !strings.Contains(kind, "inputTranscription") {
 				time.Sleep(quickest)
 			}
-			if p.hasNoClient() && traces.ReadAnswer(l.Msg).Interrupted && p.isTranscribed(i) { // the person has spoken, which the file does not have
+			if p.hasNoClient() && traces.ReadAnswer(l.Msg).Interrupted && p.isTranscribed(i) { // the recording lacks the speech
 				p.speak(traces.Sound{Length: 400 * time.Millisecond})
 				time.Sleep(bargeIn)
 			}
@@ -370,7 +370,7 @@ func (p *player) current() *bridgetest.Conn {
 
 func (p *player) send(msg json.RawMessage) { p.current().Send("%s", msg) }
 
-// act does what the client did.
+// act repeats an action of the recorded client.
 func (p *player) act(at int, l traces.Line) {
 	m, err := traces.ReadClient(l.Msg)
 	if err != nil {
@@ -391,7 +391,7 @@ func (p *player) act(at int, l traces.Line) {
 	case m.ToolResponse != nil:
 		for _, r := range m.ToolResponse.FunctionResponses {
 			if !slices.Contains(p.callIDs(), r.ID) {
-				continue // clients of tests answer calls that the model has not made
+				continue // recorded test clients also answer calls that the model has not made
 			}
 			p.client.send("SEND_TOOL_RESPONSE", string(testkit.Must(json.Marshal(map[string]any{
 				"toolResponse": map[string]any{"functionResponses": []any{map[string]any{"id": r.ID, "name": r.Name, "response": r.Response}}},
@@ -401,7 +401,7 @@ func (p *player) act(at int, l traces.Line) {
 	synctest.Wait()
 }
 
-// input does what the client did with its microphone.
+// input repeats the realtime input of the recorded client.
 func (p *player) input(at int, l traces.Line, in *traces.RealtimeInput) {
 	for _, blob := range in.Audio {
 		sound, ok := traces.ReadSound(blob.Data)
@@ -428,7 +428,7 @@ func (p *player) input(at int, l traces.Line, in *traces.RealtimeInput) {
 	}
 }
 
-// sentAtOnce reports whether a speech was sent faster than talked: the server has understood it before it could be over.
+// sentAtOnce reports whether speech was sent faster than real time: the server has transcribed it in less than its length.
 func (p *player) sentAtOnce(at int, ms float64, length time.Duration) bool {
 	for _, l := range p.trace.Lines[at+1:] {
 		if l.MS != nil && *l.MS > ms+float64(length.Milliseconds()) {
@@ -441,7 +441,7 @@ func (p *player) sentAtOnce(at int, ms float64, length time.Duration) bool {
 	return false
 }
 
-// callNames are the functions that the model calls in the recording.
+// callNames returns the names of the functions that the model calls in the recording.
 func (p *player) callNames() (names []string) {
 	for _, l := range p.trace.Lines {
 		for _, name := range traces.CallNames(l.Msg) {
@@ -453,7 +453,7 @@ func (p *player) callNames() (names []string) {
 	return names
 }
 
-// callIDs are the calls of the model in the recording.
+// callIDs returns the IDs of the model's calls in the recording.
 func (p *player) callIDs() (ids []string) {
 	for _, l := range p.trace.Lines {
 		if l.Dir == traces.Down {
@@ -463,7 +463,7 @@ func (p *player) callIDs() (ids []string) {
 	return ids
 }
 
-// readTurns reads what the person should get.
+// readTurns returns the turns that the person should get.
 func readTurns(trace traces.Trace) (turns []recordedTurn) {
 	var turn recordedTurn
 	end := func() {
@@ -475,7 +475,7 @@ func readTurns(trace traces.Trace) (turns []recordedTurn) {
 		}
 		turn = recordedTurn{}
 	}
-	stopped := false // by an empty turn of the client: what the model goes on with by itself is not wanted
+	stopped := false // an empty turn of the client has stopped the answer; further output of the model is dropped
 	for _, l := range trace.Lines {
 		if m, err := traces.ReadClient(l.Msg); l.Dir == traces.Up && err == nil {
 			if stopped = m.ClientContent != nil && m.ClientContent.TurnComplete && len(m.ClientContent.Turns) == 0; stopped {
@@ -498,7 +498,7 @@ func readTurns(trace traces.Trace) (turns []recordedTurn) {
 	return turns
 }
 
-// check compares what the person got with the recording.
+// check compares the messages that the client got with the wanted turns.
 func (p *player) check(wanted []recordedTurn) {
 	p.t.Helper()
 	fault := faulty[p.trace.Name]
@@ -534,7 +534,7 @@ func (p *player) check(wanted []recordedTurn) {
 		p.t.Errorf("the person heard %v of the gateway", other)
 	}
 	completes, cuts := p.client.find("TURN_COMPLETE"), p.client.find("INTERRUPTED")
-	// Of a question to which nothing was said the client may learn the end, too.
+	// The client may also be told the end of a turn without output.
 	if n := len(completes) + len(cuts); !fault.remedies && (n < ended || n > p.turnCompletes()) {
 		p.t.Errorf("%d turns were completed and %d cut off, want %d in all", len(completes), len(cuts), ended)
 	}
@@ -557,7 +557,7 @@ func (p *player) check(wanted []recordedTurn) {
 	}
 }
 
-// heard is how much of the model's voice the person heard, and of other sound.
+// heard returns the duration of the model's voice that the client received, and of other sounds.
 func (p *player) heard() (voice, other time.Duration) {
 	for _, m := range p.client.find("AUDIO_CHUNK") {
 		for _, sample := range testkit.DecodeChunk(p.t, m) {
@@ -573,7 +573,7 @@ func (p *player) heard() (voice, other time.Duration) {
 	return voice, other
 }
 
-// turnCompletes is how many turns the recorded server has ended.
+// turnCompletes returns the number of turns that the recorded server has completed.
 func (p *player) turnCompletes() (n int) {
 	for _, l := range p.trace.Lines {
 		if l.Dir == traces.Down && traces.ReadAnswer(l.Msg).TurnComplete {
@@ -583,7 +583,7 @@ func (p *player) turnCompletes() (n int) {
 	return n
 }
 
-// checkSilence checks that the model got enough silence behind the first speech to find its end.
+// checkSilence checks that the model got enough silence after speech to detect its end.
 func (p *player) checkSilence() {
 	p.t.Helper()
 	spoke, silence, longest := false, 0, 0
@@ -600,7 +600,7 @@ func (p *player) checkSilence() {
 	}
 }
 
-// checkCalls checks that the client was asked each call of the recording once.
+// checkCalls checks that the client got each recorded call once, in order.
 func (p *player) checkCalls() {
 	p.t.Helper()
 	var asked []string
@@ -612,7 +612,7 @@ func (p *player) checkCalls() {
 	}
 }
 
-// commonPrefix is what two texts begin with.
+// commonPrefix returns the longest common prefix of two texts, in bytes.
 func commonPrefix(a, b string) string {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {

@@ -12,10 +12,11 @@ import (
 	"voxgate/media"
 )
 
-// gatewayTurns are the grants of a client for which the gateway decides about turns, whatever its protocol says.
+// gatewayTurns is the body of a token request. With its grant, the gateway decides about turns in every protocol.
 const gatewayTurns = `{"grant":{"agent":{"turns":` + testkit.TurnSettings + `}}}`
 
-// Over every protocol with speech, neither a cough begins a turn nor a pause ends one, where the gateway decides about turns.
+// If the gateway decides about turns, a cough does not begin a turn and a pause does not end one, in every protocol with
+// speech.
 func TestAPauseDoesNotEndATurn(t *testing.T) {
 	for name, client := range soundClients() {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +44,8 @@ func TestAPauseDoesNotEndATurn(t *testing.T) {
 	}
 }
 
-// Over a plain WebSocket and WebRTC, an answer is held by a word and cut by a sentence. (For SIP, see its package.)
+// Over a WebSocket and over WebRTC, a word of the person pauses the answer, and a sentence interrupts it. Package sip has the
+// same test.
 func TestTurnTaking(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute of real time")

@@ -82,7 +82,7 @@ func (r *recording) detectVoice() []frameVerdict {
 	return r.frames
 }
 
-// speechAt returns the result at the position at of a second detector that was started at the position from.
+// speechAt returns the result of a second detector at the sample position `at`. The detector was started at the position `from`.
 func (r *recording) speechAt(from, at int) turns.Ear {
 	n := (at - from) / silero.FrameLength
 	if n == 0 {

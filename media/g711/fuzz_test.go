@@ -6,7 +6,8 @@ import (
 	"voxgate/media/g711"
 )
 
-// FuzzDecoder decodes anything, and conceals what is lost between. It returns as many samples as it says, or an error.
+// FuzzDecoder decodes two arbitrary packets and conceals a loss after each. The decoder must not report more samples than the
+// buffer holds.
 func FuzzDecoder(f *testing.F) {
 	f.Add([]byte{}, []byte{0xff})
 	f.Add(make([]byte, 160), []byte("speech"))

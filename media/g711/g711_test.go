@@ -16,7 +16,7 @@ const ms = time.Millisecond
 
 var laws = map[string]g711.Codec{"PCMU": g711.MuLaw, "PCMA": g711.ALaw}
 
-// TestMuLawAndALaw compares bytes with tables 1 and 2 of G.711, and each byte with the encoding of its decoded value.
+// TestMuLawAndALaw compares bytes with tables 1 and 2 of G.711. It also compares each byte with the encoding of its decoded value.
 func TestMuLawAndALaw(t *testing.T) {
 	for _, c := range []struct {
 		codec  g711.Codec
@@ -58,8 +58,8 @@ func TestMuLawAndALaw(t *testing.T) {
 	}
 }
 
-// TestEncoder has the model's voice at 24 kHz go through: frames of 160 bytes, a tone of the same frequency and level, and nothing
-// of a tone that a telephone cannot carry.
+// TestEncoder encodes tones at 24 kHz, the rate of the model's voice, to frames of 160 bytes. A tone must keep its frequency and
+// level. A tone above the telephone band must not pass.
 func TestEncoder(t *testing.T) {
 	for name, codec := range laws {
 		for hz, want := range map[float64]float64{300: 0, 1000: 0, 3000: 0, 3400: -1, 5000: -55, 9000: -55} {
@@ -100,7 +100,8 @@ func TestEncoder(t *testing.T) {
 	}
 }
 
-// TestConcealment loses one of ten packets of real speech, or two or three in a row, and measures what stands in their place.
+// TestConcealment loses one to three packets in a row out of every ten packets of real speech. It measures the concealment in
+// their place.
 func TestConcealment(t *testing.T) {
 	speech, err := media.Resample(mediatest.Conversation(), 48000, 8000)
 	if err != nil {
@@ -114,7 +115,7 @@ func TestConcealment(t *testing.T) {
 					t.Fatal(err)
 				}
 				var whole, heard []int16
-				var snr, level []float64 // of each first frame that is lost and has a voice
+				var snr, level []float64 // of the first lost frame of each gap, if it contains a voice
 				frame := make([]int16, 960)
 				for i := 0; i+160 <= len(speech); i += 160 {
 					packet := codec.AppendBytes(nil, speech[i:i+160])
@@ -127,7 +128,7 @@ func TestConcealment(t *testing.T) {
 						t.Fatal(err)
 					}
 					heard = append(heard, frame[:160]...)
-					if i/160%10 == 10-lost && media.RMS(whole[i:]) > 300 { // the first that is lost
+					if i/160%10 == 10-lost && media.RMS(whole[i:]) > 300 { // the first lost frame of a gap
 						snr = append(snr, mediatest.SNR(whole[i:], frame))
 						level = append(level, media.RMS(frame[:160])/media.RMS(whole[i:]))
 					}
@@ -157,7 +158,7 @@ func TestConcealment(t *testing.T) {
 	}
 }
 
-// TestConcealmentFadesOut: concealment fades and ends after 60 ms; silence and a stream that has not started stay
+// TestConcealmentFadesOut checks that concealment fades and ends after 60 ms, without a step. Before the first packet it must be
 // silent.
 func TestConcealmentFadesOut(t *testing.T) {
 	dec, err := g711.ALaw.NewDecoder(8000)
@@ -193,7 +194,8 @@ func TestConcealmentFadesOut(t *testing.T) {
 	}
 }
 
-// TestTranscodeTable: a byte becomes the nearest one of the other law, or the next nearest if it lies between two.
+// TestTranscodeTable checks that a byte becomes a byte of the other law with a near value. The error may be twice that of the
+// nearest value, because a value may lie between two others.
 func TestTranscodeTable(t *testing.T) {
 	all := make([]byte, 256)
 	for i := range all {

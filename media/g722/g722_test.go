@@ -9,7 +9,7 @@ import (
 	"voxgate/media/g722"
 )
 
-// A voice goes out and comes back, wide as it was.
+// TestRoundTrip encodes and decodes tones, and checks that the wide band of the voice is kept.
 func TestRoundTrip(t *testing.T) {
 	enc, err := g722.Codec{}.NewEncoder(24000)
 	if err != nil {
@@ -19,7 +19,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, hz := range []float64{440, 5500} { // the second is above what G.711 carries
+	for _, hz := range []float64{440, 5500} { // the second is above the band of G.711
 		var heard []int16
 		pcm := mediatest.Tone(time.Second, 24000, hz, 8000)
 		for len(pcm) >= 480 {
@@ -44,7 +44,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// What is lost is made up of what came before, without a step, and fades.
+// TestConcealment checks that a lost frame is replaced from the frames before it, without a step, and that the sound fades.
 func TestConcealment(t *testing.T) {
 	enc, err := g722.Codec{}.NewEncoder(16000)
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 	"voxgate/media/opus"
 )
 
-// The figures that decide which decoder is the default: `go test ./media/opus -run Loss -bench Decoder -v`.
+// The figures decide which decoder is the default. This command prints them: `go test ./media/opus -run Loss -bench Decoder -v`.
 
-// streams are what senders send: browsers by default, and after reports of loss; a telephone gateway; this gateway itself.
+// streams returns packets of a conversation as four kinds of senders encode it. These are a browser by default, a browser after
+// reports of loss, a telephone gateway, and this gateway itself.
 func streams(t testing.TB) map[string][][]byte {
 	pcm := mediatest.Conversation()
 	pcm = pcm[:len(pcm)/960/2*960]
@@ -27,8 +28,8 @@ func streams(t testing.TB) map[string][][]byte {
 
 var choices = []opus.DecoderChoice{opus.LibOpus, opus.Pion}
 
-// TestDecodersUnderLoss measures what is left of real speech when every twentieth packet is lost and nothing but the decoder
-// can repair that, against the same stream without loss.
+// TestDecodersUnderLoss loses about one of twenty packets of real speech, which only the decoder can repair. It measures the SNR
+// against the same stream without loss.
 func TestDecodersUnderLoss(t *testing.T) {
 	for name, packets := range streams(t) {
 		got := map[opus.DecoderChoice]float64{}
@@ -78,7 +79,7 @@ func TestDecodersUnderLoss(t *testing.T) {
 	}
 }
 
-// BenchmarkDecoder takes one packet of 20 ms of real speech an operation, to 16 kHz.
+// BenchmarkDecoder decodes one packet of 20 ms of real speech to 16 kHz in each operation.
 func BenchmarkDecoder(b *testing.B) {
 	for name, packets := range streams(b) {
 		for _, choice := range choices {

@@ -14,7 +14,7 @@ import (
 
 const ms = time.Millisecond
 
-// TestDecodersAgree has each decoder check the other.
+// TestDecodersAgree compares the outputs of the two decoders.
 func TestDecodersAgree(t *testing.T) {
 	pcm := mediatest.Speech(4*time.Second, 48000)
 	var cases []mediatest.Codec
@@ -53,7 +53,7 @@ func TestDecodersAgree(t *testing.T) {
 				least := 45.0
 				switch {
 				case c.Channels == 2:
-					least = 25 // the two downmix differently
+					least = 25 // the two decoders mix stereo down differently
 				case c.Frame == 2500*time.Microsecond:
 					least = 85
 				case packets[len(packets)/2][0]&0x80 != 0:
@@ -114,7 +114,7 @@ func TestDecoderRejects(t *testing.T) {
 	}
 }
 
-// TestConcealLength checks that no more is made up than was asked for, though the buffer could hold more.
+// TestConcealLength checks that concealment writes only the requested samples, although the buffer has room for more.
 func TestConcealLength(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(time.Second, 48000))
 	for _, choice := range []opus.DecoderChoice{opus.LibOpus, opus.Pion} {

@@ -51,8 +51,8 @@ func TestOpusPacket(t *testing.T) {
 	}
 }
 
-// FuzzOpusPacket has both decoders judge a packet: they take or refuse the same ones, and what is taken is as long as its
-// first bytes say.
+// FuzzOpusPacket decodes a packet with both decoders. Both must accept it or both must refuse it, unless it is very short. The
+// duration of the result must match the header of the packet.
 func FuzzOpusPacket(f *testing.F) {
 	for _, seed := range [][]byte{
 		{0x08},
@@ -71,7 +71,7 @@ func FuzzOpusPacket(f *testing.F) {
 	var codec Codec
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		fec := codec.CopyDuration(packet) > 0
-		if len(packet) > 2048 { // more than fits in an Ethernet frame
+		if len(packet) > 2048 { // larger than an Ethernet frame
 			return
 		}
 		var took [2]bool

@@ -18,7 +18,7 @@ import (
 	"voxgate/media/picture"
 )
 
-// frames reads the frames of an IVF file.
+// frames returns the frames of an IVF file in testdata.
 func frames(t testing.TB, name string) [][]byte {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + name)
@@ -34,10 +34,10 @@ func frames(t testing.TB, name string) [][]byte {
 	return all
 }
 
-// mtu makes several packets of the smallest frame.
+// mtu is small enough that even the smallest frame needs several packets.
 const mtu = 120
 
-// camera makes packets of frames.
+// camera converts frames to packets.
 type camera struct {
 	payloader codecs.VP8Payloader
 	next      rtp.Header
@@ -60,7 +60,7 @@ func (c *camera) packets(frame []byte) []*rtp.Packet {
 	return all
 }
 
-// wall is what a viewer shows.
+// wall records the pictures that a viewer shows.
 type wall struct {
 	t       testing.TB
 	viewer  *picture.Extractor
@@ -68,7 +68,7 @@ type wall struct {
 	shown   []image.Image
 	bytes   []int
 	changed []bool
-	missing []uint16 // by the newest packet
+	missing []uint16 // numbers that AddPacket returned for the newest packet
 }
 
 func newWall(t testing.TB) *wall {
@@ -88,11 +88,11 @@ func newWall(t testing.TB) *wall {
 func (w *wall) packets(all []*rtp.Packet) {
 	for _, p := range all {
 		w.missing = w.viewer.AddPacket(p, w.now)
-		clear(p.Payload) // it is the caller's again
+		clear(p.Payload) // the payload belongs to the caller again
 	}
 }
 
-// frame shows a frame a second after the one before.
+// frame sends a frame to the viewer, one second after the frame before it.
 func (w *wall) frame(c *camera, data []byte) {
 	w.now = w.now.Add(time.Second)
 	w.packets(c.packets(data))
@@ -107,7 +107,7 @@ func TestNoiseIsNotAChange(t *testing.T) {
 		w.frame(c, frames(t, "room.ivf")[3])
 	}
 	w.frame(c, frames(t, "room.ivf")[0])
-	// The hand moves in the third; in the fourth it is only brighter.
+	// In the third frame the hand moves. The fourth frame is only brighter.
 	want := []bool{true, false, true, false, false, false, false, true}
 	if !slices.Equal(w.changed, want) {
 		t.Errorf("changed: %v, want %v", w.changed, want)
@@ -143,7 +143,7 @@ func TestSlidesAreScaled(t *testing.T) {
 		}
 	}
 	darkest := uint8(255)
-	for x := 60; x < 360; x++ { // through the words
+	for x := 60; x < 360; x++ { // across the line of text
 		for y := 120; y < 150; y++ {
 			darkest = min(darkest, color.GrayModel.Convert(m.At(x, y)).(color.Gray).Y)
 		}
@@ -161,7 +161,7 @@ func TestPacketLoss(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		damage func([]*rtp.Packet) []*rtp.Packet
-		shown  int // of the damaged one and the next
+		shown  int // pictures of the damaged frame and the next frame
 		lost   uint64
 	}{
 		{"none", func(p []*rtp.Packet) []*rtp.Packet { return p }, 2, 0},
@@ -217,11 +217,11 @@ func TestMissingPacketsAreRequested(t *testing.T) {
 			t.Errorf("%s: %v is missed before its time", c.name, got)
 		}
 		inter := slices.Concat([]byte{1}, key[1:200])
-		for i := range 5 { // frames after it, of two packets
+		for i := range 5 { // later frames of two packets each
 			for j, p := range cam.packets(inter) {
 				expect := want
 				if j > 0 || i >= 3 {
-					expect = nil // once a frame, three times in all
+					expect = nil // requested once per frame, three times in all
 				}
 				w.packets([]*rtp.Packet{p})
 				if got := w.missing; !slices.Equal(got, expect) {
@@ -241,7 +241,7 @@ func TestOnePicturePerSecond(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		every func(i int) time.Duration
-		want  int // of 30 s
+		want  int // pictures in 30 s
 		slack int
 	}{
 		{"five a second", func(int) time.Duration { return 200 * time.Millisecond }, 30, 1},
@@ -272,7 +272,7 @@ func TestOnlyKeyFrames(t *testing.T) {
 	}
 }
 
-// resized says another size in the header.
+// resized returns a copy of the frame with another size in its header.
 func resized(frame []byte, width, height int) []byte {
 	f := slices.Clone(frame)
 	binary.LittleEndian.PutUint16(f[6:], uint16(width))
@@ -339,7 +339,7 @@ func FuzzVP8(f *testing.F) {
 				t.Errorf("%dx%d, %v", m.Width, m.Height, err)
 			}
 		})
-		// The frame in packets, and then the bytes as payloads of their own.
+		// The viewer gets the frame in packets, and then pieces of the same bytes as payloads of their own.
 		now := time.Unix(1e9, 0)
 		c := newCamera(65534)
 		parts := c.payloader.Payload(max(cut, 10), data)

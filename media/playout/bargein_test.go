@@ -12,24 +12,24 @@ import (
 	"voxgate/media/playout"
 )
 
-// TestFlushGenerations interrupts an answer at every moment: every millisecond while it comes in and is played, and for a while after.
-// Nothing of the old voice may follow but a fade of 5 ms within one tick, nothing may click, the new answer must be whole, and the
-// generations must distinguish the two.
+// TestFlushGenerations interrupts an answer after each millisecond of the first half second. Only a fade of 5 ms of the old voice
+// may follow, within one tick. The sound must not click, the new answer must be whole, and the generations must distinguish the
+// two answers.
 func TestFlushGenerations(t *testing.T) {
-	const old, next = 8000, 5001 // no step of the fade is the same
+	const old, next = 8000, 5001 // no sample of the fade has the second value
 	for _, lead := range []time.Duration{0, 200 * ms} {
 		for at := range 500 {
 			play(t, lead, func(t *testing.T, p *playout.Pacer, s *speaker) {
 				taken := &generations{speaker: s}
 				p.AttachOutput(taken)
-				at := time.Duration(at+1)*ms + time.Duration(at%7*100+50)*time.Microsecond // never when a burst comes
+				at := time.Duration(at+1)*ms + time.Duration(at%7*100+50)*time.Microsecond // never at the moment of a burst
 				var generation uint32
 				flushed := make(chan struct{})
 				time.AfterFunc(at, func() {
 					generation = p.Flush().Generation
 					close(flushed)
 				})
-				for end := false; !end; { // bursts of 50 ms, faster than real time, until the one that is cut off
+				for end := false; !end; { // bursts of 50 ms, faster than real time, until the flush
 					must(t, p.WritePCM(constant(50*ms, old)))
 					select {
 					case <-flushed:
@@ -72,7 +72,7 @@ func TestFlushGenerations(t *testing.T) {
 	}
 }
 
-// generations notes the generation of each frame.
+// generations is a speaker that records the generation of each frame.
 type generations struct {
 	*speaker
 	at []uint32
@@ -83,7 +83,7 @@ func (g *generations) WriteFrame(f media.Frame) error {
 	return g.speaker.WriteFrame(f)
 }
 
-// What a flush says was not heard is the truth to the millisecond, for outputs with a lead, too.
+// TestFlushReportsUnplayed checks the duration of unheard sound that Flush returns. With a lead it is exact to the millisecond.
 func TestFlushReportsUnplayed(t *testing.T) {
 	for _, lead := range []time.Duration{0, 200 * ms} {
 		for _, at := range []time.Duration{0, 10 * ms, 555 * ms, 1000 * ms, 1999 * ms, 2100 * ms} {
@@ -92,7 +92,7 @@ func TestFlushReportsUnplayed(t *testing.T) {
 				time.Sleep(at)
 				got := 2*time.Second - p.Flush().Unplayed
 				want := min(at, 2*time.Second)
-				// Without a lead a frame counts when it is sent, up to 20 ms before it is heard to its end.
+				// Without a lead a frame counts as heard when it is sent, up to 20 ms before its end is heard.
 				if off := got - want; off < 0 || lead > 0 && off > ms || off > 26*ms {
 					t.Errorf("lead %v: %v were heard %v after the begin", lead, got, at)
 				}
@@ -114,7 +114,7 @@ func TestDuck(t *testing.T) {
 		for i, v := range all[:media.Samples(time.Second, outRate)] {
 			at := time.Duration(i) * time.Second / outRate
 			low, high := 10000., 10000.
-			switch { // within the frame that follows
+			switch { // the gain changes within the next frame
 			case at >= 220*ms && at < 240*ms || at >= 420*ms && at < 440*ms:
 				low = quiet
 			case at >= 240*ms && at < 420*ms:
@@ -130,11 +130,11 @@ func TestDuck(t *testing.T) {
 	})
 }
 
-// ledger is a Tap that knows what was heard when.
+// ledger is a Tap that stores one sample for each millisecond of the heard sound.
 type ledger struct {
 	mu    sync.Mutex
 	start time.Time
-	pcm   map[time.Duration]int16 // by millisecond
+	pcm   map[time.Duration]int16 // by time since the start, in steps of 1 ms
 }
 
 func (l *ledger) WriteModel(pcm []int16, at time.Time) {
@@ -155,7 +155,7 @@ func (l *ledger) TruncateModel(at time.Time) {
 	}
 }
 
-// A recording hears what the person hears, at the time at which they do.
+// TestTap checks that a tap gets the sound that the person hears, with the time at which they hear it.
 func TestTap(t *testing.T) {
 	for _, lead := range []time.Duration{0, 200 * ms} {
 		play(t, lead, func(t *testing.T, p *playout.Pacer, s *speaker) {

@@ -12,8 +12,8 @@ import (
 	"voxgate/media/playout"
 )
 
-// TestMarkOrder has sound with marks in it handed over in one burst: whatever the output, a mark comes when the sound before it
-// has been handed over, to the end of a frame, and before the sound behind it.
+// TestMarkOrder writes sound with marks between its parts in one burst. With any lead, a mark is called when the sound before it has
+// been sent, including the rest of its last frame. The call comes before the sound after the mark.
 func TestMarkOrder(t *testing.T) {
 	for _, lead := range []time.Duration{0, 40 * ms, 200 * ms, 5 * time.Second, media.UnlimitedLead} {
 		for _, part := range []time.Duration{7 * ms, 20 * ms, 50 * ms, 110 * ms, 1500 * ms} {
@@ -44,7 +44,7 @@ func TestMarkOrder(t *testing.T) {
 	}
 }
 
-// TestSoundWaitsForMarks writes sound while the ticker calls a mark: it is not handed over before the mark has returned.
+// TestSoundWaitsForMarks writes sound while the ticker calls a mark. The sound must not be sent before the mark has returned.
 func TestSoundWaitsForMarks(t *testing.T) {
 	ticker := playout.NewTicker()
 	defer ticker.Close()
@@ -74,7 +74,7 @@ func TestSoundWaitsForMarks(t *testing.T) {
 	}
 }
 
-// filler is a speaker that can be full.
+// filler is a speaker whose Full method returns a value that the test sets.
 type filler struct {
 	speaker
 	full bool

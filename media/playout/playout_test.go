@@ -25,7 +25,7 @@ const (
 	outRate = 24000
 )
 
-// speaker is an output that remembers the frames it got, and when.
+// speaker is an output that stores its frames with their times.
 type speaker struct {
 	start time.Time
 	lead  time.Duration
@@ -66,7 +66,7 @@ func (s *speaker) pcm() []int16 {
 	return all
 }
 
-// play runs f in a bubble with a playout attached to a speaker.
+// play runs f in a synctest bubble, with a playout that is attached to a speaker.
 func play(t *testing.T, lead time.Duration, f func(t *testing.T, p *playout.Pacer, s *speaker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,14 +87,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// constant returns sound that can be identified by its level.
+// constant returns sound in which all samples have the value `level`, so that a test can identify the sound.
 func constant(d time.Duration, level int16) []int16 {
 	return slices.Repeat([]int16{level}, media.Samples(d, outRate))
 }
 
 func silent(pcm []int16) bool { return media.RMS(pcm) == 0 }
 
-// TestPlayoutCadence checks ten minutes that come in bursts: whole, in time, without a gap.
+// TestPlayoutCadence writes ten minutes of sound in bursts. All frames must come in time, complete and without a gap.
 func TestPlayoutCadence(t *testing.T) {
 	play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		time.Sleep(7*ms + 300*time.Microsecond)
@@ -134,11 +134,11 @@ func TestPlayoutCadence(t *testing.T) {
 	})
 }
 
-// TestPlayoutGaps checks what comes out when sound comes in pieces.
+// TestPlayoutGaps writes two pieces of sound with a pause between them, and checks the frames and statistics.
 func TestPlayoutGaps(t *testing.T) {
 	for _, c := range []struct {
 		name         string
-		first, pause time.Duration // of sound, and after it was played
+		first, pause time.Duration // duration of the first piece, and of the pause after it was played
 		second       time.Duration
 		frames       uint64
 		silence      uint64
@@ -170,7 +170,7 @@ func TestPlayoutGaps(t *testing.T) {
 				if st.Frames != c.frames || st.SilenceFrames != c.silence || st.Underruns != c.underruns || starts != c.starts {
 					t.Errorf("%+v, %d starts", st, starts)
 				}
-				if step := mediatest.MaxStep(s.pcm()); step > 1000 { // the tone's own is 785
+				if step := mediatest.MaxStep(s.pcm()); step > 1000 { // the largest step of the tone itself is 785
 					t.Errorf("a click of %d", step)
 				}
 			})
@@ -178,7 +178,7 @@ func TestPlayoutGaps(t *testing.T) {
 	}
 }
 
-// TestPlayoutFlushTrail checks that silence follows a flush, and that what comes after it is not taken for an underrun.
+// TestPlayoutFlushTrail checks that silence follows a flush, and that the next sound does not count as an underrun.
 func TestPlayoutFlushTrail(t *testing.T) {
 	play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		must(t, p.WritePCM(constant(time.Second, 5000)))
@@ -202,7 +202,7 @@ func TestPlayoutFlushTrail(t *testing.T) {
 	})
 }
 
-// TestPlayoutMarks checks when marks are called, with what, and in which order.
+// TestPlayoutMarks checks the times, arguments and order of the calls of marks.
 func TestPlayoutMarks(t *testing.T) {
 	play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		var mu sync.Mutex
@@ -249,7 +249,7 @@ func TestPlayoutMarks(t *testing.T) {
 	})
 }
 
-// TestPlayoutHold checks that sound waits for its output, and how much of it.
+// TestPlayoutHold checks that up to ten seconds of sound wait while the playout is on hold.
 func TestPlayoutHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ticker := playout.NewTicker()
@@ -317,7 +317,8 @@ func TestPlayoutHold(t *testing.T) {
 	})
 }
 
-// TestPlayoutSwitchOutput checks that a new output continues where the old one stopped, and reports that.
+// TestPlayoutSwitchOutput checks that a new output continues where the old output stopped. Its first
+// frame must start a talkspurt.
 func TestPlayoutSwitchOutput(t *testing.T) {
 	for _, leads := range [][2]time.Duration{{0, 0}, {200 * ms, 0}, {0, 200 * ms}, {200 * ms, 200 * ms}} {
 		t.Run(fmt.Sprint(leads), func(t *testing.T) {
@@ -344,7 +345,7 @@ func TestPlayoutSwitchOutput(t *testing.T) {
 	}
 }
 
-// TestPlayoutLead checks an output that takes frames early.
+// TestPlayoutLead checks an output with a lead, which gets its frames early.
 func TestPlayoutLead(t *testing.T) {
 	play(t, 200*ms, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		time.Sleep(3 * ms)
@@ -383,7 +384,7 @@ func TestPlayoutLead(t *testing.T) {
 	})
 }
 
-// TestPlayoutLate: sound that an output has not played yet was not heard.
+// TestPlayoutLate checks that sound which a late output has not played yet counts as unheard.
 func TestPlayoutLate(t *testing.T) {
 	unheard := func(late time.Duration) (d time.Duration) {
 		play(t, 200*ms, func(t *testing.T, p *playout.Pacer, s *speaker) {
@@ -401,7 +402,7 @@ func TestPlayoutLate(t *testing.T) {
 	}
 }
 
-// TestPlayoutAtOnce checks an output that keeps to the time itself: it gets what there is, and nothing is added.
+// TestPlayoutAtOnce checks an output that keeps the time itself. It gets all sound at once, and no silence is added.
 func TestPlayoutAtOnce(t *testing.T) {
 	play(t, media.UnlimitedLead, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		time.Sleep(3 * ms)
@@ -417,7 +418,7 @@ func TestPlayoutAtOnce(t *testing.T) {
 		if f := frames[2]; f.at != 103*ms || f.pts != frames[1].pts+media.Duration(29900, outRate) {
 			t.Errorf("the last one came at %v and is to be heard at %v", f.at, f.pts)
 		}
-		cut := p.Flush() // 153 ms after the beginning, and 50 ms were a pause
+		cut := p.Flush() // 150 ms after the first frame, including a pause of about 50 ms
 		if heard := 3*time.Second - cut.Unplayed; heard < 95*ms || heard > 105*ms {
 			t.Errorf("%v of it was heard", heard)
 		}
@@ -447,8 +448,8 @@ func TestPlayoutBounds(t *testing.T) {
 	})
 }
 
-// TestPlayoutStall checks what happens when the process stands still: up to 200 ms are made up for, then the voice goes on
-// later, in a new talkspurt.
+// TestPlayoutStall blocks the output once. The playout makes up for a delay of up to 200 ms. After a longer delay the voice
+// continues later, in a new talkspurt.
 func TestPlayoutStall(t *testing.T) {
 	for _, stall := range []time.Duration{50 * ms, 190 * ms, 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -485,7 +486,7 @@ func TestPlayoutStall(t *testing.T) {
 	}
 }
 
-// stalling is a speaker that blocks once.
+// stalling is a speaker that blocks once, in the call of WriteFrame with the number `at`.
 type stalling struct {
 	speaker
 	at    int
@@ -499,7 +500,7 @@ func (s *stalling) WriteFrame(f media.Frame) error {
 	return s.speaker.WriteFrame(f)
 }
 
-// TestTicker checks many playouts on one clock, and that it sleeps when none of them talks.
+// TestTicker runs many playouts on one ticker. It checks the number and distance of their frames, and the phases of the ticks.
 func TestTicker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ticker := playout.NewTicker()
@@ -533,7 +534,8 @@ func TestTicker(t *testing.T) {
 	})
 }
 
-// TestPlayoutRace has everything called at once, for the race detector, and checks that nothing comes after Close.
+// TestPlayoutRace calls all methods at once, for the race detector. It also checks that marks are called in order, and that
+// no frames come after Close.
 func TestPlayoutRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ticker := playout.NewTicker()

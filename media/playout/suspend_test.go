@@ -9,10 +9,10 @@ import (
 	"voxgate/media/playout"
 )
 
-// fade is the length of a fade-in or fade-out in samples.
+// fade is the length of a fade-in or fade-out, in samples.
 var fade = media.Samples(media.FadeDuration, outRate)
 
-// words returns a second of a voice with a dip of 20 ms in every 160 ms. Each sample is positive.
+// words returns one second of sound like a voice, with a dip of 20 ms in every 160 ms. All samples are positive.
 func words() (pcm []int16) {
 	for i := range media.Samples(time.Second, outRate) / media.Samples(20*ms, outRate) {
 		level := int16(8000)
@@ -24,8 +24,8 @@ func words() (pcm []int16) {
 	return pcm
 }
 
-// Suspend stops at a dip within 200 ms, and after Continue everything follows that was not played, once, without a click. Marks wait with
-// the sound.
+// TestSuspendAndContinue checks that Suspend stops the voice at a dip within 200 ms. After Continue the rest of the voice follows
+// once, without a click. Marks wait with the sound.
 func TestSuspendAndContinue(t *testing.T) {
 	for _, lead := range []time.Duration{0, 200 * ms} {
 		for _, at := range []time.Duration{3 * ms, 95 * ms, 137 * ms, 450 * ms} {
@@ -69,7 +69,7 @@ func TestSuspendAndContinue(t *testing.T) {
 	}
 }
 
-// Suspend without a search stops before the next frame, and without a click.
+// TestSuspendAtOnce checks that Suspend without a search stops before the next frame and without a click.
 func TestSuspendAtOnce(t *testing.T) {
 	play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		p.AttachOutput(s)
@@ -92,7 +92,7 @@ func TestSuspendAtOnce(t *testing.T) {
 	})
 }
 
-// A flush ends a suspension: the next answer is played.
+// TestFlushEndsSuspension checks that a flush ends a suspension, so that the next answer is played.
 func TestFlushEndsSuspension(t *testing.T) {
 	play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		p.AttachOutput(s)

@@ -9,7 +9,7 @@ import (
 	"voxgate/media"
 )
 
-// maxCatchUp limits how many missed ticks are made up for. Ten frames are 200 ms, which a browser's jitter buffer
+// maxCatchUp is the largest number of missed ticks that are made up for. Ten frames are 200 ms, which a browser's jitter buffer
 // absorbs. After a longer stall the voice continues with a delay.
 const maxCatchUp = 10
 

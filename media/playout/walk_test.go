@@ -12,13 +12,13 @@ import (
 	"voxgate/media/playout"
 )
 
-// checker is an output that knows which frames it may get.
+// checker is an output that reports an error for each frame that it must not get.
 type checker struct {
 	t        *testing.T
 	lead     time.Duration
 	attached bool
 	gen      *uint32
-	flushed  *bool // a fade-out may still come
+	flushed  *bool // whether a fade-out may still come
 }
 
 func (c *checker) Lead() time.Duration { return c.lead }
@@ -31,11 +31,11 @@ func (c *checker) WriteFrame(f media.Frame) error {
 		c.t.Errorf("a frame of generation %d after flush %d", f.Generation, *c.gen)
 	}
 	sound := f.PCM
-	if c.lead == 0 && *c.flushed { // the fade-out of what was before
+	if c.lead == 0 && *c.flushed { // the frame may begin with the fade-out of the old sound
 		sound = f.PCM[media.Samples(5*ms, outRate):]
 		*c.flushed = false
 	}
-	for _, x := range sound { // sound of an even generation is positive, of an odd one negative
+	for _, x := range sound { // sound of an even generation is positive, and of an odd generation negative
 		if x > 0 && *c.gen%2 == 1 || x < 0 && *c.gen%2 == 0 {
 			c.t.Errorf("sound %d in a frame of generation %d", x, *c.gen)
 			break
@@ -44,8 +44,8 @@ func (c *checker) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// Whatever happens to a playout: marks are called once and in order, nothing stale is heard, and what a flush says was not
-// heard is never more than what was written since the one before.
+// TestPlayoutWalk makes random calls to a playout. Marks must be called once and in order, and no old sound may be heard. A flush
+// must not report more unheard sound than was written since the flush before it.
 func TestPlayoutWalk(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestPlayoutWalk(t *testing.T) {
 							sinceFlush += d
 						}
 					case k < 10:
-						gen++ // frames may only come after this in our own calls: the ticker is idle (Wait)
+						gen++ // Wait has left the ticker idle, so that later frames come only in calls of this test
 						flushed = true
 						cut := p.Flush()
 						if cut.Generation != gen {
@@ -163,18 +163,20 @@ func (s *single) TruncateModel(at time.Time) {
 	}
 }
 
-// What a flush takes back of an output with a lead is sound, and not what was added to fill a frame.
+// TestUnplayedCountsSoundOnly checks the unheard duration of an output with a lead. It must not include the silence that fills a
+// frame.
 func TestUnplayedCountsSoundOnly(t *testing.T) {
 	play(t, 200*ms, func(t *testing.T, p *playout.Pacer, _ *speaker) {
 		must(t, p.WritePCM(constant(2*ms, 1000)))
-		time.Sleep(22 * ms) // it is padded to a frame
+		time.Sleep(22 * ms) // the playout pads the sound to a frame
 		if cut := p.Flush(); cut.Unplayed > 2*ms {
 			t.Errorf("%v unheard of 2 ms", cut.Unplayed)
 		}
 	})
 }
 
-// What a socket client has ahead is not heard when it is lost: the playout is detached, and then flushed.
+// TestUnplayedAfterLostClient detaches the playout of a lost socket client and then flushes it. The sound that the client had not
+// yet played counts as unheard.
 func TestUnplayedAfterLostClient(t *testing.T) {
 	play(t, 200*ms, func(t *testing.T, p *playout.Pacer, _ *speaker) {
 		l := &ledger{start: time.Now(), pcm: map[time.Duration]int16{}}

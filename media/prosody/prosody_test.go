@@ -8,12 +8,12 @@ import (
 	"voxgate/media/prosody"
 )
 
-// TestPredict compares predictions for made voices with stored ones, which change with the coefficients only.
+// TestPredict compares predictions for synthetic voices with stored predictions, which depend only on the coefficients.
 func TestPredict(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		seconds   float64
-		quiet     int // in 10 ms
+		quiet     int // in units of 10 ms
 		semitones float64
 		want      float32
 	}{
@@ -36,9 +36,10 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// TestFeatures measures the pitch of made voices: the last 60 ms of one that falls are lower than its median, others are not.
+// TestFeatures measures the pitch of synthetic voices. The last 60 ms of a falling voice are lower than its median, and those of a
+// rising voice are higher.
 func TestFeatures(t *testing.T) {
-	const finalPitch = 21 // of the last 60 ms, in semitones over the median
+	const finalPitch = 21 // feature with the pitch of the last 60 ms, in semitones over the median
 	fall, rise := prosody.Features(voice(4, 20, -6))[finalPitch], prosody.Features(voice(4, 20, 6))[finalPitch]
 	if fall > -4 || fall < -6.5 || rise < 4 || rise > 6.5 {
 		t.Errorf("pitch of the end: %.1f after a fall of 6 semitones, %.1f after a rise", fall, rise)
@@ -63,7 +64,8 @@ func BenchmarkPredict(b *testing.B) {
 	}
 }
 
-// voice returns seconds of syllables of a made voice at 120 Hz, whose last 600 ms change by a number of semitones, and then silence.
+// voice returns syllables of a synthetic voice at 120 Hz and then `quiet` units of 10 ms of silence. Together they last `seconds`.
+// In the last 600 ms of the voice, the pitch changes by the given number of semitones.
 func voice(seconds float64, quiet int, semitones float64) []int16 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	length := int(seconds * prosody.Rate)

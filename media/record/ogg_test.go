@@ -11,16 +11,16 @@ import (
 	"voxgate/media/opus/libopus"
 )
 
-// sound is a file read back, at 24 kHz.
+// sound is the content of a recorded file, at 24 kHz.
 type sound struct {
 	left, right []int16
 	pages       int
-	ended       bool // by a page that says so
+	ended       bool // the last page has the end-of-stream flag
 }
 
 func (s sound) length() time.Duration { return time.Duration(len(s.left)) * time.Second / 24000 }
 
-// readOgg is a reader of its own, strict where players are not.
+// readOgg reads a file, and fails the test at violations of the format that players tolerate.
 func readOgg(t testing.TB, b []byte) sound {
 	t.Helper()
 	var s sound
@@ -99,12 +99,12 @@ func readOgg(t testing.TB, b []byte) sound {
 	return s
 }
 
-// oggSum computes Ogg's checksum with the reflected one of the library.
+// oggSum computes Ogg's checksum by the reflected CRC of hash/crc32.
 func oggSum(page []byte) uint32 {
 	b := append([]byte(nil), page...)
 	clear(b[22:26])
-	// hash/crc32 begins with ones, ends with a complement and reflects; Ogg's does none of it. Four bytes in front that
-	// make its state zero take care of the first.
+	// hash/crc32 starts with ones, ends with a complement, and reflects the bits. Ogg's checksum does none of this. Four bytes
+	// of ones in front make the start state zero.
 	prefix := []byte{0xff, 0xff, 0xff, 0xff}
 	for i := range b {
 		b[i] = bits.Reverse8(b[i])

@@ -148,8 +148,8 @@ func FileName(began time.Time, id, ending string) string {
 	return began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ending
 }
 
-// WriteCaller records the caller's sound, at 8 to 48 kHz. at is when the sound was spoken, as far as known. Networks
-// deliver audio in bursts, so pcm is put directly after the previous sound unless at differs much from that place.
+// WriteCaller records the caller's sound, at 8 to 48 kHz. The sound was spoken from the time at on, as far as known. Networks
+// deliver audio in bursts, so pcm is put directly after the previous sound unless its time differs much from that place.
 func (r *Recording) WriteCaller(pcm []int16, rate int, at time.Time) {
 	if rate >= 8000 && rate <= 48000 {
 		r.enqueueAudio(callerAudio, pcm, rate, at)

@@ -28,7 +28,7 @@ const ms = time.Millisecond
 type file struct {
 	mu     sync.Mutex
 	b      bytes.Buffer
-	room   int // bytes that fit; 0: all
+	room   int // number of bytes that can be written; 0 means any number
 	stuck  chan struct{}
 	closed bool
 }
@@ -64,7 +64,7 @@ func markTone(hz float64, d time.Duration, rate int) []int16 {
 	return mediatest.Tone(d, rate, hz, 10000)
 }
 
-// studio records in a bubble of time.
+// studio makes a recording in a synctest bubble.
 type studio struct {
 	t     *testing.T
 	f     *file
@@ -81,10 +81,10 @@ func newStudio(t *testing.T) *studio {
 	return s
 }
 
-// until sleeps until a time of the recording.
+// until sleeps until the recording has lasted for d.
 func (s *studio) until(d time.Duration) { time.Sleep(time.Until(s.began.Add(d))) }
 
-// say has the person speak from a time on, a chunk every 20 ms, as it is spoken.
+// say records a person who speaks from the time at on. Each chunk of 20 ms is written when it has been spoken.
 func (s *studio) say(pcm []int16, rate int, at time.Duration) {
 	for n := rate / 50; len(pcm) >= n; pcm, at = pcm[n:], at+20*ms {
 		s.until(at + 20*ms)
@@ -92,7 +92,7 @@ func (s *studio) say(pcm []int16, rate int, at time.Duration) {
 	}
 }
 
-// answer has the model speak, each frame handed out so long before it is heard.
+// answer records a model that speaks from the time at on. Each frame is written earlier than it is heard, by ahead.
 func (s *studio) answer(pcm []int16, at, ahead time.Duration) {
 	for ; len(pcm) >= 480; pcm, at = pcm[480:], at+20*ms {
 		s.until(at - ahead)
@@ -116,7 +116,7 @@ func (s *studio) close(at time.Duration) sound {
 	return got
 }
 
-// stretches finds where a channel is loud: from and to, in pairs. Less than 15 ms of silence is none.
+// stretches returns pairs of times between which a channel is loud. Silence of less than 15 ms does not count.
 func stretches(pcm []int16) (all []time.Duration) {
 	const piece = 24 // 1 ms
 	quiet := 0
@@ -178,8 +178,7 @@ func TestBothSidesAreAligned(t *testing.T) {
 	}
 }
 
-// TestNoCrosstalk measures how much of a tone in one channel can be heard in the other, with noise of -40 dBFS and
-// without.
+// TestNoCrosstalk measures the level of a tone of one channel in the other channel, with noise of -40 dBFS and without.
 func TestNoCrosstalk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, noise := range []float64{0, 300} {
@@ -212,9 +211,9 @@ func TestNoCrosstalk(t *testing.T) {
 func TestBurstsAndDelaysAreAligned(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// when a chunk that was spoken until `spoken` comes
+		// comes returns the arrival time of a chunk whose end was spoken at the time `spoken`.
 		comes func(spoken time.Duration) time.Duration
-		want  []time.Duration // stretches
+		want  []time.Duration // expected stretches
 	}{
 		{"at once", func(d time.Duration) time.Duration { return d }, []time.Duration{1000 * ms, 3000 * ms}},
 		{"jitter", func(d time.Duration) time.Duration { return d + d*7919%(60*ms) }, []time.Duration{1030 * ms, 3030 * ms}},
@@ -237,13 +236,13 @@ func TestBurstsAndDelaysAreAligned(t *testing.T) {
 				for at := 1000 * ms; len(pcm) > 0; at += 20 * ms {
 					last = max(last, c.comes(at+20*ms))
 					s.until(last)
-					s.r.WriteCaller(pcm[:320], 16000, time.Now().Add(-20*ms)) // all that a gateway knows
+					s.r.WriteCaller(pcm[:320], 16000, time.Now().Add(-20*ms)) // the time as a gateway estimates it
 					pcm = pcm[320:]
 				}
 				got := s.close(5 * time.Second)
 				wantStretches(t, "the person", got.left, 60*ms, c.want...)
 				from, to := stretches(got.left)[0]+100*ms, stretches(got.left)[1]-100*ms
-				wantTone(t, "left", got.left, from, to, 440) // in one piece: a hole or a jump would spoil it
+				wantTone(t, "left", got.left, from, to, 440) // without a gap or a jump, which would change the tone
 			})
 		})
 	}
@@ -254,7 +253,7 @@ func TestPausesKeepTheirLength(t *testing.T) {
 		s := newStudio(t)
 		s.say(markTone(440, 200*ms, 16000), 16000, 0)
 		s.say(markTone(440, 200*ms, 16000), 16000, 400*ms)
-		s.say(markTone(440, 200*ms, 48000), 48000, 3*time.Second) // another microphone
+		s.say(markTone(440, 200*ms, 48000), 48000, 3*time.Second) // from a microphone with another rate
 		s.answer(markTone(440, 200*ms, 24000), 5*time.Second, 100*ms)
 		s.answer(markTone(440, 200*ms, 24000), 5400*ms, 100*ms)
 		got := s.close(6 * time.Second)
@@ -266,17 +265,17 @@ func TestPausesKeepTheirLength(t *testing.T) {
 func TestTruncateModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
-		s.answer(markTone(440, time.Second, 24000), 1000*ms, 200*ms) // the last frame goes out at 1.78 s
+		s.answer(markTone(440, time.Second, 24000), 1000*ms, 200*ms) // the last frame is written at 1.78 s
 		s.r.TruncateModel(s.began.Add(1800 * ms))
 		s.answer(markTone(440, 500*ms, 24000), 2200*ms, 200*ms)
 		s.r.TruncateModel(s.began.Add(2600 * ms))
 		s.answer(markTone(440, 500*ms, 24000), 6000*ms, 200*ms)
-		got := s.close(6300 * ms) // before the end was heard
+		got := s.close(6300 * ms) // the recording ends before the end of the voice is heard
 		wantStretches(t, "the model", got.right, 6*ms, 1000*ms, 1800*ms, 2200*ms, 2600*ms, 6000*ms, 6300*ms)
 	})
 }
 
-// A gap has a short tone on the model's side at either end, and what was handed out before it is taken back.
+// A gap in the recording has a short tone at either end, in the model's channel. The unplayed voice before the gap is removed.
 func TestMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
@@ -294,7 +293,7 @@ func TestMark(t *testing.T) {
 	})
 }
 
-// TestVoiceFarAhead: a client that paces the voice itself gets it as soon as it arrives.
+// TestVoiceFarAhead: the voice for a client that paces it itself is written far ahead of its time, and recorded whole.
 func TestVoiceFarAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
@@ -308,7 +307,7 @@ func TestVoiceFarAhead(t *testing.T) {
 	})
 }
 
-// TestClockDrift simulates a user's clock that drifts as much in two minutes as one of 200 ppm does in twenty.
+// TestClockDrift simulates a user's clock with 2000 ppm for two minutes, which has the same effect as 200 ppm for 20 minutes.
 func TestClockDrift(t *testing.T) {
 	for name, ppm := range map[string]int{"exact": 0, "fast": 2000, "slow": -2000} {
 		t.Run(name, func(t *testing.T) {
@@ -318,8 +317,8 @@ func TestClockDrift(t *testing.T) {
 				s := newStudio(t)
 				word, pause := markTone(440, 200*ms, rate), make([]int16, rate/50)
 				voice := markTone(880, 200*ms, 24000)
-				// The person's microphone runs at its own speed; a word at each fifth second of its own clock.
-				at := time.Duration(0) // by the person's clock
+				// The person's microphone has its own clock, and says a word every 5 s of this clock.
+				at := time.Duration(0) // time of the person's clock
 				wall := func(d time.Duration) time.Duration { return d - d/1000*time.Duration(ppm)/1000 }
 				for wall(at) < length-time.Second {
 					chunk := pause
@@ -329,7 +328,7 @@ func TestClockDrift(t *testing.T) {
 					at += 20 * ms
 					s.until(wall(at))
 					s.r.WriteCaller(chunk, rate, time.Now().Add(-20*ms))
-					if n := at % (5 * time.Second); n >= 1000*ms && n < 1200*ms { // the model, by the wall clock
+					if n := at % (5 * time.Second); n >= 1000*ms && n < 1200*ms { // the model speaks by the wall clock
 						s.r.WriteModel(voice[(n-1000*ms)*24/ms:][:480], s.began.Add(wall(at/(5*time.Second)*(5*time.Second))+n))
 					}
 				}
@@ -394,7 +393,7 @@ func TestFullDisk(t *testing.T) {
 		if !f.closed {
 			t.Error("the file is open")
 		}
-		r.WriteCaller(make([]int16, 320), 16000, time.Now()) // too late, and no harm
+		r.WriteCaller(make([]int16, 320), 16000, time.Now()) // after Close: has no effect
 		readOgg(t, f.bytes())
 		full := &file{room: 1}
 		if _, err := record.New(full, time.Now()); !errors.Is(err, errFull) || !full.closed {
@@ -426,7 +425,7 @@ func TestSlowDiskDoesNotBlock(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		r.WriteCaller(make([]int16, 16000), 16000, time.Now()) // too late
-		close(disk)                                            // it moves again
+		close(disk)                                            // the disk works again
 		if err := r.Close(); err == nil || !strings.Contains(err.Error(), "dropped") {
 			t.Errorf("Close returned %v", err)
 		}

@@ -9,15 +9,16 @@ const (
 	// network is shorter, too.
 	writeDelay = rate
 
-	// maxDrift limits how far the caller's sound may be from its true place before it is moved there.
+	// maxDrift limits how far the caller's sound may be from its true place, 100 ms, before it is moved there.
 	maxDrift = rate / 10
 	// maxDriftInPause is used in place of maxDrift while the caller pauses, where moving is inaudible.
 	maxDriftInPause = rate / 20
 
-	// maxEarly limits the caller's sound ahead of its time, for fast clients and wrong clocks.
+	// maxEarly limits how far the caller's sound may be ahead of the written audio: 10 s. Fast clients and wrong clocks send
+	// sound early. Sound that is further ahead is dropped.
 	maxEarly = 10 * rate
-	// maxEarlyModel limits the model's sound ahead of its time. A client that paces the voice itself receives a whole
-	// answer at once. The limit is what a playout holds at most.
+	// maxEarlyModel limits how far the model's sound may be ahead of the written audio. A client that paces the voice itself
+	// receives a whole answer at once. The limit is the maximum queue of a playout: 120 s.
 	maxEarlyModel = 120 * rate
 
 	// speechLevel is the mean amplitude of the quietest speech: -50 dBFS.

@@ -14,12 +14,12 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// endless is a source of n packets, in order.
+// endless is a source of n packets, which repeats the packets in raw.
 type endless struct {
 	raw  [][]byte
 	i    int
 	n    int
-	lost int // every so many; 0: none
+	lost int // one in this number of packets is lost; 0 means none
 }
 
 func (e *endless) SetReadDeadline(time.Time) error { return nil }
@@ -44,14 +44,14 @@ func (discard) Rate() int                    { return 16000 }
 func (discard) WritePCM([]int16) error       { return nil }
 func (discard) WriteRTP(p *rtp.Packet) error { return nil }
 
-// BenchmarkReceiver takes one packet from Read to WritePCM: plain, with a copy of the one before, and with every tenth lost,
-// which is then found in that copy.
+// BenchmarkReceiver measures one packet from Read to WritePCM: without copies, with a copy of the previous packet, and with
+// every tenth packet lost and restored from its copy.
 func BenchmarkReceiver(b *testing.B) {
 	packets := mediatest.Hybrid.Encode(b, mediatest.Speech(4*time.Second, 48000))
 	for _, c := range []struct {
 		name   string
 		red    bool
-		lost   int // every so many
+		lost   int // as endless.lost
 		choice opus.DecoderChoice
 	}{
 		{"libopus", false, 0, opus.LibOpus},

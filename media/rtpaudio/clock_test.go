@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// TestEditPause checks that a piece of a pause can be left out or repeated without a step, and that the ends stay.
+// TestEditPause checks that a part of a pause can be left out or repeated without a step, and that its ends stay unchanged.
 func TestEditPause(t *testing.T) {
 	const size, splice = 320, 40
 	room := make([]int16, size)
 	for i := range room {
-		room[i] = int16(1000 * math.Sin(2*math.Pi*110*float64(i)/16000)) // of which a step would be seen
+		room[i] = int16(1000 * math.Sin(2*math.Pi*110*float64(i)/16000)) // a tone, in which a step would be visible
 	}
 	natural := step(room)
 	for n := -1; n <= size+10; n++ {

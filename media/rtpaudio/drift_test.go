@@ -19,18 +19,17 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// drifting is a sender whose clock is some ppm too fast, for as long as it takes. In its room there is noise, and it sends all
-// of it.
+// drifting is a sender whose clock is too fast, by ppm. It sends all of its audio, which contains the noise of a room.
 type drifting struct {
 	packets  [][]byte
 	frame    time.Duration
 	ppm      int
-	jitter   time.Duration // mean; at most six times as much
+	jitter   time.Duration // mean jitter; the maximum is six times as large
 	length   time.Duration
 	rng      *rand.Rand
 	start    time.Time
 	deadline time.Time
-	next     time.Time // when the next packet comes
+	next     time.Time // arrival of the next packet
 	i        int
 }
 
@@ -63,7 +62,7 @@ func (d *drifting) Read(b []byte) (int, error) {
 	return p.MarshalTo(b)
 }
 
-// follower is a sink that compares what it got with the wall clock.
+// follower is a sink that compares the duration of its audio with the wall clock.
 type follower struct {
 	start     time.Time
 	written   time.Duration
@@ -82,8 +81,8 @@ func (f *follower) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// TestReceiverDrift checks that the clocks of sender and gateway may differ by 200 ppm, by which they are 240 and 480 ms apart in the end:
-// the sink stays on the wall clock, and what that takes is taken out of pauses or put into them, never into a word.
+// TestReceiverDrift checks that the clocks of sender and gateway may differ by 200 ppm, which adds up to 240 and 480 ms. The
+// sink stays on the wall clock. Only pauses are shortened or stretched, never words.
 func TestReceiverDrift(t *testing.T) {
 	pcm := mediatest.Speech(23*time.Second, 48000)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -91,9 +90,9 @@ func TestReceiverDrift(t *testing.T) {
 		if i > 20*48000 {
 			pcm[i] = 0
 		}
-		pcm[i] += int16(120 * rng.NormFloat64()) // above what is quiet anywhere
+		pcm[i] += int16(120 * rng.NormFloat64()) // louder than quietLevel
 	}
-	narrow := mediatest.SILK // cheap to decode
+	narrow := mediatest.SILK // needs little CPU time to decode
 	narrow.Band, narrow.Bitrate = libopus.Narrowband, 10000
 	for _, c := range []struct {
 		frame, length, jitter time.Duration

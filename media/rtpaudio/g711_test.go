@@ -15,7 +15,7 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// phone is a voice at 8 kHz as the telephone network sends it, and what it is decoded to.
+// phone returns the packets of a voice as the telephone network sends it, and the decoded voice, at 8 kHz.
 func phone(d, frame time.Duration) (arrivals []arrival, whole []int16) {
 	size := media.Samples(frame, 8000)
 	for i, part := range slices.Collect(slices.Chunk(mediatest.Speech(d, 8000), size)) {
@@ -29,8 +29,8 @@ func phone(d, frame time.Duration) (arrivals []arrival, whole []int16) {
 	return arrivals, whole
 }
 
-// TestReceiverG711: what comes in order is written at once as it is, at any frame length; what is lost is concealed, and what is
-// late is put in its place.
+// TestReceiverG711: packets in order are written at once and unchanged, at any frame length. Lost packets are concealed, and
+// late packets are put in their place.
 func TestReceiverG711(t *testing.T) {
 	for _, frame := range []time.Duration{10 * ms, 20 * ms, 30 * ms, 60 * ms} {
 		for _, c := range []struct {
@@ -57,8 +57,8 @@ func TestReceiverG711(t *testing.T) {
 					if len(sink.pcm) != len(whole) {
 						t.Fatalf("%d samples, want %d", len(sink.pcm), len(whole))
 					}
-					gap, after := len(whole), len(whole) // where what was sent is not what is heard
-					if c.want.Lost > 0 {                 // the loss, and 5 ms in which the next packet takes over
+					gap, after := len(whole), len(whole) // part of the audio that is concealed
+					if c.want.Lost > 0 {                 // the loss, and 5 ms of crossfade to the next packet
 						gap = media.Samples(9*frame, 8000)
 						after = gap + media.Samples(frame+5*ms, 8000)
 					}
@@ -74,8 +74,8 @@ func TestReceiverG711(t *testing.T) {
 	}
 }
 
-// TestReceiverEvents presses keys (RFC 4733): their packets are handed over in order and once, even if the network mixes them up
-// and doubles them, before the first sound and in the middle of it, and the sound does not notice.
+// TestReceiverEvents sends key presses (RFC 4733), before the first sound and within the sound. OnEvent gets each packet once
+// and in order, even if the network reorders and duplicates them. The sound is not affected.
 func TestReceiverEvents(t *testing.T) {
 	voice, whole := phone(1000*ms, 20*ms)
 	var sent []arrival
@@ -100,7 +100,7 @@ func TestReceiverEvents(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		edit func(a []arrival) []arrival
-		want int // packets that are handed over
+		want int // number of packets that OnEvent gets
 	}{
 		{"in order", func(a []arrival) []arrival { return a }, 10},
 		{"mixed up", func(a []arrival) []arrival { a[27].at, a[29].at = a[29].at, a[27].at; return a }, 10},
@@ -133,7 +133,8 @@ func TestReceiverEvents(t *testing.T) {
 	}
 }
 
-// TestReceiverComfortNoise: a pause that is announced (RFC 3389) is silence, and neither lost nor made up.
+// TestReceiverComfortNoise: a pause announced by comfort noise (RFC 3389) becomes silence. It does not count as loss, and
+// is not concealed.
 func TestReceiverComfortNoise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent, whole := phone(1000*ms, 20*ms)
@@ -145,7 +146,7 @@ func TestReceiverComfortNoise(t *testing.T) {
 			sent[i].pkt.SequenceNumber += 3
 			sent[i].pkt.Timestamp += uint32(media.Samples(pause, 8000))
 		}
-		for i := range 3 { // again each 160 ms
+		for i := range 3 { // repeated every 160 ms
 			noise.at = 500*ms + time.Duration(i)*160*ms
 			sent = append(sent, noise)
 			noise.pkt.SequenceNumber++

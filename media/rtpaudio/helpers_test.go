@@ -26,14 +26,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// arrival is a datagram and when it comes.
+// arrival is a datagram with its time of arrival.
 type arrival struct {
 	at  time.Duration
 	pkt rtp.Packet
-	raw []byte // instead of pkt
+	raw []byte // bytes of the datagram, in place of pkt
 }
 
-// stream returns an arrival every 20 ms.
+// stream returns the packets as arrivals, one every 20 ms, numbered from seq and ts on.
 func stream(packets [][]byte, seq uint16, ts uint32) []arrival {
 	var out []arrival
 	for i, p := range packets {
@@ -45,7 +45,7 @@ func stream(packets [][]byte, seq uint16, ts uint32) []arrival {
 	return out
 }
 
-// recorder is a sink that remembers what it got, and when.
+// recorder is a sink that stores its audio, with the times at which it was written.
 type recorder struct {
 	rate  int
 	start time.Time
@@ -71,7 +71,7 @@ func (r *recorder) WritePCM(pcm []int16) error {
 	return r.fail
 }
 
-// before returns how much had been written until at.
+// before returns the duration of the audio that was written until the time at.
 func (r *recorder) before(at time.Duration) time.Duration {
 	n := 0
 	for _, w := range r.writes {
@@ -82,7 +82,8 @@ func (r *recorder) before(at time.Duration) time.Duration {
 	return time.Duration(n) * time.Second / time.Duration(r.rate)
 }
 
-// receive plays the arrivals to a receiver of Opus, lets total pass, and returns what it wrote. It must run in a bubble.
+// receive passes the arrivals to a receiver of Opus, and returns its audio and its counters after the time total. It must run
+// in a synctest bubble.
 func receive(t *testing.T, arrivals []arrival, total time.Duration, choice opus.DecoderChoice) (*recorder, rtpaudio.ReceiverStats) {
 	t.Helper()
 	return receiveBy(
@@ -94,7 +95,7 @@ func receive(t *testing.T, arrivals []arrival, total time.Duration, choice opus.
 	)
 }
 
-// receiveBy is receive by any codec.
+// receiveBy is receive for any codec.
 func receiveBy(
 	t *testing.T,
 	arrivals []arrival,

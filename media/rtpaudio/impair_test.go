@@ -25,11 +25,11 @@ const (
 	oneWay = 30 * ms
 )
 
-// sender says how a stream is protected.
+// sender describes the protection of a stream against losses.
 type sender struct {
 	name   string
-	copies int  // RED: earlier packets in each
-	nack   bool // it answers requests
+	copies int  // number of earlier packets in each packet (RED)
+	nack   bool // the sender answers NACKs
 }
 
 var (
@@ -40,19 +40,19 @@ var (
 	repairs = []sender{plain, red1, nack, redNACK}
 )
 
-// path says what happens to a packet, and to a request, that is sent at a time: it returns how much later it comes; nothing
-// for never, more than once for duplicates.
+// path decides about packets, and about requests. send returns the delays after which a packet sent at a time arrives: none if
+// it is lost, several if it is duplicated.
 type path struct {
 	send func(at time.Duration) []time.Duration
 }
 
 func idle(time.Duration) []time.Duration { return []time.Duration{oneWay} }
 
-// impaired makes a path with a profile, and with chances that are the same each time.
+// impaired returns a path with an impairment. Its random numbers are the same in each run.
 func impaired(p mediatest.Impairment) path {
 	network, start := mediatest.NewPath(2, 1), time.Now()
 	p.Delay = oneWay
-	p.Overtake = p.Overtake || p.Jitter == 0 // what is asked for again is sent after all others were, for an earlier time
+	p.Overtake = p.Overtake || p.Jitter == 0 // retransmissions are sent to the path later, but for an earlier time
 	network.Set(p)
 	return path{func(at time.Duration) []time.Duration {
 		arrives, copies := network.Send(start.Add(at))
@@ -60,7 +60,7 @@ func impaired(p mediatest.Impairment) path {
 	}}
 }
 
-// dark loses what is sent in two seconds, or holds it up.
+// dark returns a path that loses, or delays, all packets sent during an outage of two seconds.
 func dark(lost bool) path {
 	return path{func(at time.Duration) []time.Duration {
 		switch {
@@ -75,11 +75,11 @@ func dark(lost bool) path {
 
 const blackoutBegin, blackoutEnd = 8 * time.Second, 10 * time.Second
 
-// datagram is on its way.
+// datagram is a packet in flight, with its time of arrival.
 type datagram struct {
 	at  time.Time
 	raw []byte
-	n   int // to keep the order of those that come at once
+	n   int // keeps the order of packets that arrive at the same time
 }
 
 type inFlight []datagram
@@ -96,16 +96,16 @@ func (f *inFlight) Pop() any {
 	return last
 }
 
-// network is a source of packets that have come over a path, in a bubble: reading takes as long as it takes them to come.
+// network is a source of packets that arrive over a path. Reading sleeps until the next arrival, in a synctest bubble.
 type network struct {
 	inFlight
 	path     path
 	start    time.Time
 	end      time.Time
-	sent     map[uint16][]byte // what can be sent again
+	sent     map[uint16][]byte // packets that can be retransmitted
 	sends    int
 	deadline time.Time
-	stall    int // everything stands still for 300 ms while so many packets have been read
+	stall    int // number of packets after which the process stalls for 300 ms
 }
 
 func newNetwork(p path, length time.Duration) *network {
@@ -123,7 +123,7 @@ func (n *network) Read(b []byte) (int, error) {
 	if len(n.inFlight) > 0 && n.inFlight[0].at.Before(n.end) {
 		next = n.inFlight[0].at
 	}
-	// A deadline that has passed comes before the packets that wait, as in pion.
+	// A deadline that has passed takes precedence over waiting packets, as in Pion.
 	if !n.deadline.IsZero() && (n.deadline.Before(next) || n.deadline.Before(time.Now())) {
 		time.Sleep(time.Until(n.deadline))
 		return 0, os.ErrDeadlineExceeded
@@ -135,7 +135,7 @@ func (n *network) Read(b []byte) (int, error) {
 	return copy(b, heap.Pop(&n.inFlight).(datagram).raw), nil
 }
 
-// send puts a packet on its way at a time.
+// send sends a packet over the path at the time at.
 func (n *network) send(raw []byte, at time.Time) {
 	for _, d := range n.path.send(at.Sub(n.start)) {
 		n.sends++
@@ -143,7 +143,7 @@ func (n *network) send(raw []byte, at time.Time) {
 	}
 }
 
-// again is asked for packets.
+// again handles a NACK: unless the request is lost, it sends the missing packets again.
 func (n *network) again(_ uint32, missing []uint16) {
 	if len(n.path.send(time.Since(n.start))) == 0 {
 		return // the request is lost
@@ -155,7 +155,7 @@ func (n *network) again(_ uint32, missing []uint16) {
 	}
 }
 
-// redPayload is the payload of packet i with copies of those before.
+// redPayload returns the payload of packet i with copies of the previous packets.
 func redPayload(packets [][]byte, i, copies int) []byte {
 	var out []byte
 	for c := min(i, copies); c > 0; c-- {
@@ -169,7 +169,7 @@ func redPayload(packets [][]byte, i, copies int) []byte {
 	return out
 }
 
-// transmit sends packets, one every 20 ms, and returns what came out at the other end.
+// transmit sends packets over a path, one every 20 ms, and returns the sink and the counters of the receiver.
 func transmit(t *testing.T, packets [][]byte, s sender, p path) (sink *recorder, stats rtpaudio.ReceiverStats) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,25 +201,25 @@ func transmit(t *testing.T, packets [][]byte, s sender, p path) (sink *recorder,
 	return sink, stats
 }
 
-// block is what became of 20 ms of sound.
+// block is the result for 20 ms of sound.
 type block struct {
-	sent    time.Duration // when its packet was
+	sent    time.Duration // time at which its packet was sent
 	voiced  bool
 	present bool
-	delay   time.Duration // from sent until it was written
-	shift   time.Duration // by how much more sound lay before it in the sink than before it was sent
+	delay   time.Duration // time from sent until the block was written to the sink
+	shift   time.Duration // sound before the block in the sink, minus the sound before it at the sender
 }
 
 // loudBlock is the RMS of a block that is voiced: 15 dB below the level of speech, and 16 dB above the noise of the room.
 const loudBlock = 280
 
-// judge looks for each block of want, 20 ms at 16 kHz, in what a sink has got. It is present if it correlates by 0.8 with
-// what stands where it belongs after the block before, or by 0.95 with what stands elsewhere, and is as loud within 6 dB.
-// What a decoder makes up seldom is.
+// judge searches for each block of want, 20 ms at 16 kHz, in the audio of a sink. A block is present if it correlates by 0.8
+// with the audio at the expected place after the previous block, or by 0.95 elsewhere. Its level must match within 6 dB.
+// Concealed audio is rarely present by this rule.
 func judge(want []int16, sink *recorder) []block {
 	var (
 		blocks  []block
-		shift   int // of the last block that was found
+		shift   int // shift of the last block that was found
 		written []time.Duration
 	)
 	for _, w := range sink.writes {
@@ -233,7 +233,7 @@ func judge(want []int16, sink *recorder) []block {
 		if b.voiced {
 			at, ok := find(w, sink.pcm, i+shift, 20, 0.8)
 			if !ok {
-				at, ok = find(w, sink.pcm, i, 2100*16, 0.95) // not from the shift: a wrong one must not last
+				at, ok = find(w, sink.pcm, i, 2100*16, 0.95) // searched without the shift, because a wrong shift must not last
 			}
 			if b.present = ok; ok {
 				shift = at - i
@@ -246,7 +246,8 @@ func judge(want []int16, sink *recorder) []block {
 	return blocks
 }
 
-// find looks for w in pcm around at, where it correlates by least.
+// find searches for w in pcm, at most `around` samples from the index at, with a correlation of at least `least`. It returns
+// the index.
 func find(w, pcm []int16, at, around int, least float64) (int, bool) {
 	step := 1
 	if around > 100 {
@@ -279,7 +280,7 @@ func correlation(a, b []int16, step int) float64 {
 	return ab / math.Sqrt(aa*bb+1)
 }
 
-// share returns how much of the voiced blocks is present.
+// share returns the present share of the voiced blocks.
 func share(blocks []block) float64 {
 	voiced, present := 0, 0
 	for _, b := range blocks {

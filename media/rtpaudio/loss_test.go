@@ -14,14 +14,14 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// protected is speech as a browser sends it where it learned of loss: 32 kb/s with in-band FEC.
+// protected returns speech as a browser sends it after reports of loss: 32 kb/s with in-band FEC.
 func protected(t testing.TB) [][]byte {
 	c := mediatest.Hybrid
 	c.FEC = true
 	return c.Encode(t, mediatest.Conversation())
 }
 
-// TestReceiverImpaired measures how much of what was said reaches the sink over bad paths, and how much later than it came.
+// TestReceiverImpaired measures the share of speech that reaches the sink over bad paths, and the added delay.
 func TestReceiverImpaired(t *testing.T) {
 	packets := protected(t)
 	packets = packets[:len(packets)/2]
@@ -29,13 +29,13 @@ func TestReceiverImpaired(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		path  mediatest.Impairment
-		least [4]float64    // percent of the voiced blocks, for each of the repairs
-		most  time.Duration // of added delay, in 95 % of the blocks
+		least [4]float64    // minimum percentage of present voiced blocks, for each kind of repair
+		most  time.Duration // maximum added delay in 95 % of the blocks
 	}{
 		{"clean", mediatest.Impairment{}, [4]float64{100, 100, 100, 100}, 0},
 		{"5 % loss", mediatest.Impairment{Loss: 0.05}, [4]float64{98.5, 99.5, 99.5, 99.5}, 80 * ms},
 		{"10 % loss", mediatest.Impairment{Loss: 0.10}, [4]float64{96.5, 98.5, 99.5, 99.5}, 140 * ms},
-		// The resampler's dither is another one in each process: 24 of them gave 92.7 to 94.8 % with FEC alone.
+		// The resampler's dither differs in each process: 24 processes had 92.7 to 94.8 % with FEC alone.
 		{"20 % loss", mediatest.Impairment{Loss: 0.20}, [4]float64{92, 98, 98.5, 99.5}, 200 * ms},
 		{"7 % in bursts", mediatest.Impairment{Burst: mediatest.Burst{Loss: 0.07, Length: 4}}, [4]float64{95, 95.5, 99, 99}, 140 * ms},
 		{"jitter 100 ms", mediatest.Impairment{Jitter: 100 * ms}, [4]float64{99.5, 99.5, 99.5, 99.5}, 100 * ms},
@@ -45,7 +45,7 @@ func TestReceiverImpaired(t *testing.T) {
 	} {
 		for i, s := range repairs {
 			if c.least[0] == c.least[3] && s != plain && s != redNACK {
-				continue // nothing is lost that they could repair
+				continue // without losses, these repairs have no effect
 			}
 			sink, stats := transmit(t, packets, s, impaired(c.path))
 			blocks := judge(want, sink)
@@ -85,8 +85,8 @@ func TestReceiverImpaired(t *testing.T) {
 	}
 }
 
-// TestReceiverBlackout checks that speech is back at once after two seconds in which nothing came, whether it was lost or
-// held up, that nothing clicks, and that the sink is on the wall clock again in the end.
+// TestReceiverBlackout checks that speech continues at once after an outage of two seconds, in which packets are lost or
+// delayed. There must be no clicks, and in the end the sink is on the wall clock again.
 func TestReceiverBlackout(t *testing.T) {
 	packets := protected(t)
 	want := mediatest.Decode(t, packets, 16000, "")
@@ -129,7 +129,7 @@ func TestReceiverBlackout(t *testing.T) {
 	}
 }
 
-// TestReceiverRED checks streams whose sound is all there in the end since copies came, and what was counted.
+// TestReceiverRED checks streams whose lost packets are all restored from copies, and the counters.
 func TestReceiverRED(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
 	whole := mediatest.Decode(t, packets, 16000, "")
@@ -155,7 +155,7 @@ func TestReceiverRED(t *testing.T) {
 			return a
 		}, rtpaudio.ReceiverStats{Packets: 50, Copied: 1, Duplicate: 1}},
 		{"late, and its copy came first", 2, func(a []arrival) []arrival {
-			a[20].at += 25 * ms // with copies of what is there
+			a[20].at += 25 * ms // contains copies of packets that have arrived
 			return lose(a, 19)
 		}, rtpaudio.ReceiverStats{Packets: 49, Copied: 2, Duplicate: 1}},
 		{"each twice, one lost", 1, func(a []arrival) []arrival {
@@ -208,7 +208,7 @@ func TestReceiverRED(t *testing.T) {
 						arrivals[i].pkt.PayloadType, arrivals[i].pkt.Payload = typeRED, redPayload(packets, i, c.copies)
 					}
 					sink, stats := receive(t, c.edit(arrivals), 1040*ms, "")
-					stats.Silence = 0 // what follows the stream
+					stats.Silence = 0 // silence after the stream does not count here
 					if stats != c.want {
 						t.Errorf("stats\n%+v, want\n%+v", stats, c.want)
 					}
@@ -224,8 +224,8 @@ func TestReceiverRED(t *testing.T) {
 	}
 }
 
-// TestReceiverBadRED checks that a packet with wrong lengths is lost and nothing worse, and that what is not Opus in RED holds
-// no sound.
+// TestReceiverBadRED checks that a RED packet with wrong lengths only counts as lost, and that blocks of other payload types
+// count as packets without sound.
 func TestReceiverBadRED(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
 	for _, c := range []struct {
@@ -254,7 +254,7 @@ func TestReceiverBadRED(t *testing.T) {
 	}
 }
 
-// TestReceiverNACK checks which packets are requested again, and when.
+// TestReceiverNACK checks which packets are requested, and when.
 func TestReceiverNACK(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(2000*ms, 48000))
 	type ask struct {
@@ -264,10 +264,10 @@ func TestReceiverNACK(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		rtt   time.Duration
-		late  []int // come 50 ms later
+		late  []int // packets that arrive 50 ms late
 		lost  []int
 		want  []ask
-		given time.Duration // when what follows the first that is lost was written
+		given time.Duration // time at which the sound after the first lost packet was written
 	}{
 		{"nothing", 60 * ms, nil, nil, nil, 0},
 		{
@@ -330,16 +330,16 @@ func TestReceiverNACK(t *testing.T) {
 	}
 }
 
-// TestReceiverSlack checks when silence begins after the last packet of a talkspurt: as promptly as ever on a clean path,
-// later while packets come late, and promptly again five seconds after that.
+// TestReceiverSlack checks when silence begins after the last packet of a talkspurt: soon on a clean path, later while packets
+// arrive late, and soon again five seconds after that.
 func TestReceiverSlack(t *testing.T) {
 	pcm := mediatest.Speech(14*time.Second, 48000)
-	clear(pcm[9*48000 : 12*48000]) // in which the sink gets back to the clock
+	clear(pcm[9*48000 : 12*48000]) // a pause in which the sink returns to the clock
 	packets := mediatest.CELT.Encode(t, pcm)
 	for _, c := range []struct {
 		name        string
 		length      time.Duration
-		least, most time.Duration // of waiting
+		least, most time.Duration // bounds of the wait
 	}{
 		{"clean", 3 * time.Second, 80 * ms, 80 * ms},
 		{"while it is bad", 8 * time.Second, 150 * ms, 240 * ms},
@@ -348,7 +348,7 @@ func TestReceiverSlack(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			arrivals := stream(packets[:c.length/(20*ms)], 0, 0)
 			p, shake := impaired(mediatest.Impairment{}), impaired(mediatest.Impairment{Jitter: 200 * ms})
-			last := time.Duration(0) // when the last of them comes
+			last := time.Duration(0) // arrival of the last packet
 			for i := range arrivals {
 				path := p
 				if at := arrivals[i].at; at >= 4*time.Second && at < 8*time.Second-20*ms {
@@ -375,8 +375,8 @@ func TestReceiverSlack(t *testing.T) {
 	}
 }
 
-// TestReceiverREDNewStream checks that the copies in the first packet of another stream are left alone, and those in the next
-// ones are used.
+// TestReceiverREDNewStream checks that copies in the first packet of a new stream are ignored, and those in later packets are
+// used.
 func TestReceiverREDNewStream(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
 	synctest.Test(t, func(t *testing.T) {

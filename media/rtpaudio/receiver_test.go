@@ -20,7 +20,7 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// TestReceiverCleanPath checks that what comes in order is decoded as it is, at once, wherever numbers wrap around.
+// TestReceiverCleanPath checks that packets in order are decoded at once and unchanged, also where their numbers wrap around.
 func TestReceiverCleanPath(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -72,7 +72,7 @@ func TestReceiverCleanPath(t *testing.T) {
 	}
 }
 
-// TestReceiverOrder checks streams whose sound is all there in the end, and what was counted.
+// TestReceiverOrder checks streams in odd orders whose sound is complete in the end, and the counters.
 func TestReceiverOrder(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
 	whole := mediatest.Decode(t, packets, 16000, "")
@@ -150,8 +150,8 @@ func TestReceiverOrder(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					sink, stats := receive(t, c.edit(stream(packets, seq, 1<<32-4800)), 1100*ms, "")
-					stats.Silence = 0 // what follows the stream
-					stats.Jitter = 0  // has a test of its own
+					stats.Silence = 0 // silence after the stream does not count here
+					stats.Jitter = 0  // tested by TestReceiverJitter
 					if stats != c.want {
 						t.Errorf("stats\n%+v, want\n%+v", stats, c.want)
 					}
@@ -164,13 +164,13 @@ func TestReceiverOrder(t *testing.T) {
 	}
 }
 
-// TestReceiverLoss checks what stands for a lost packet, when it is given up, and that lateness is counted.
+// TestReceiverLoss checks the audio in place of a lost packet, the time until it counts as lost, and the counter of late packets.
 func TestReceiverLoss(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
 	for _, c := range []struct {
 		name      string
 		lost      []int
-		late      time.Duration // when the first of them comes nevertheless; 0 for never
+		late      time.Duration // delay with which the first lost packet still arrives; 0 means never
 		concealed time.Duration
 		silence   time.Duration
 		stats     rtpaudio.ReceiverStats
@@ -217,7 +217,7 @@ func TestReceiverLoss(t *testing.T) {
 	}
 }
 
-// TestReceiverFEC compares what stands for lost packets with what was lost.
+// TestReceiverFEC compares the audio in place of lost packets with the lost audio.
 func TestReceiverFEC(t *testing.T) {
 	pcm := mediatest.Speech(8*time.Second, 48000)
 	inside := func(fec bool) (float64, rtpaudio.ReceiverStats) {
@@ -254,7 +254,7 @@ func TestReceiverFEC(t *testing.T) {
 	}
 }
 
-// TestReceiverPauses checks that the sink stays on the wall clock whatever the sender leaves out.
+// TestReceiverPauses checks that the sink stays on the wall clock, whatever audio the sender leaves out.
 func TestReceiverPauses(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(4000*ms, 48000))
 	shift := func(a []arrival, from int, by time.Duration, seq, ts bool) {
@@ -330,8 +330,8 @@ func TestReceiverPauses(t *testing.T) {
 	}
 }
 
-// TestReceiverDelayedSpeech checks that speech held up on its way for 2 s is written whole, that the silence in which a turn
-// ends comes after it all the same, and that the sink is back on the wall clock after a pause.
+// TestReceiverDelayedSpeech checks that speech that the network delays by 2 s is written completely, and then the silence that
+// ends a turn. After a pause, the sink is on the wall clock again.
 func TestReceiverDelayedSpeech(t *testing.T) {
 	for _, dtx := range []bool{true, false} {
 		pcm := mediatest.Speech(12*time.Second, 48000)
@@ -373,7 +373,7 @@ func TestReceiverNothingBeforeTheFirstPacket(t *testing.T) {
 	})
 }
 
-// failing is a source all of whose reads fail.
+// failing is a source whose reads all fail.
 type failing struct {
 	err   error
 	reads int
@@ -468,7 +468,7 @@ func TestReceiverAfterProcessStall(t *testing.T) {
 	})
 }
 
-// FuzzReceiver feeds a receiver datagrams of any content and order, in any time: the data is cut where its length bytes say,
+// FuzzReceiver passes arbitrary datagrams to a receiver, at arbitrary times. Length bytes in the data separate the datagrams,
 // and a length of 0 lets the deadline pass.
 func FuzzReceiver(f *testing.F) {
 	var seed, red, holes []byte
@@ -519,7 +519,7 @@ func FuzzReceiver(f *testing.F) {
 	})
 }
 
-// fuzzed must be read in a bubble.
+// fuzzed is the source of FuzzReceiver. It must be read in a synctest bubble.
 type fuzzed struct {
 	data     []byte
 	deadline time.Time
@@ -546,7 +546,8 @@ func (f *fuzzed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestReceiverJitter checks that jitter is by how much the delays of neighbours differ, and that a constant delay is none.
+// TestReceiverJitter checks that jitter is the difference between the delays of consecutive packets: a constant delay is not
+// jitter.
 func TestReceiverJitter(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
 	for late, want := range map[time.Duration]time.Duration{0: 0, 8 * ms: 8 * ms} {

@@ -12,7 +12,7 @@ func TestParseRED(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		payload []byte
-		want    []redBlock // nil: refused
+		want    []redBlock // nil means that the payload is rejected
 	}{
 		{"the primary alone", []byte{111, 1, 2, 3}, []redBlock{{111, 0, []byte{1, 2, 3}}}},
 		{"an empty primary", []byte{111}, []redBlock{{111, 0, []byte{}}}},

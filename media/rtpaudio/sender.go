@@ -70,9 +70,9 @@ func (s *Sender) SetPayloadTypes(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
-// ReportLoss records a peer's report (RFC 3550, section 6.4.1). Of the packets since the last report, lost did not
-// arrive. Above 3 % the codec expects losses. Below 1 % for a few seconds of voice it expects none. ReportLoss must not
-// be called concurrently.
+// ReportLoss records a peer's report (RFC 3550, section 6.4.1): the number of packets lost since the last report, and the
+// number of packets sent (of). Above 3 % the codec expects losses. Below 1 % for a few seconds of voice it expects none.
+// ReportLoss must not be called concurrently.
 func (s *Sender) ReportLoss(lost, of int) {
 	s.lostPackets += max(lost, 0)
 	s.reportedPackets += max(of, 0)

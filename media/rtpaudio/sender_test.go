@@ -16,7 +16,7 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// sent keeps the packets of a Sender.
+// sent is a Writer that stores the packets of a Sender.
 type sent struct{ packets []rtp.Packet }
 
 func (s *sent) WriteRTP(p *rtp.Packet) error {
@@ -31,7 +31,7 @@ func (s *sent) payloads() (all [][]byte) {
 	return all
 }
 
-// output returns a Sender, what it sends, and what says a piece of speech through it.
+// output returns a Sender, its packets, and a function that sends the next d of a speech.
 func output(t testing.TB) (*rtpaudio.Sender, *sent, func(d time.Duration)) {
 	t.Helper()
 	s := &sent{}
@@ -51,7 +51,7 @@ func output(t testing.TB) (*rtpaudio.Sender, *sent, func(d time.Duration)) {
 	}
 }
 
-// TestREDLayout reads the packets as RFC 2198, section 3, draws them.
+// TestREDLayout parses the packets in the layout of RFC 2198, section 3.
 func TestREDLayout(t *testing.T) {
 	out, s, say := output(t)
 	say(40 * time.Millisecond)
@@ -99,7 +99,7 @@ func TestREDLayout(t *testing.T) {
 	}
 }
 
-// Copies that the header cannot say, or that are older than that, are left out.
+// A copy is left out if its offset does not fit in the header. Older copies are left out, too.
 func TestREDOmitsOldPackets(t *testing.T) {
 	s := &sent{}
 	out, err := rtpaudio.NewSender(s, opus.Codec{})
@@ -108,7 +108,7 @@ func TestREDOmitsOldPackets(t *testing.T) {
 	}
 	out.SetPayloadTypes(111, 63)
 	voice := mediatest.Speech(time.Second, outRate)
-	for i, at := range []time.Duration{0, 20, 360, 380, 1000} { // ms; 2^14 of 48 kHz are 341
+	for i, at := range []time.Duration{0, 20, 360, 380, 1000} { // in ms; the maximum offset, 2^14 at 48 kHz, is 341 ms
 		f := media.Frame{PCM: voice[480*i:][:480], PTS: at * time.Millisecond}
 		if err := out.WriteFrame(f); err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestREDOmitsOldPackets(t *testing.T) {
 	}
 }
 
-// TestLossChangesTheEncoder follows the voice through a bad stretch of the path: FEC comes and goes, and nothing clicks.
+// TestLossChangesTheEncoder reports losses for some time: FEC is used only then, and the changes cause no clicks.
 func TestLossChangesTheEncoder(t *testing.T) {
 	out, s, say := output(t)
 	robust := func() bool { // SILK and mediatest.Hybrid have the configurations below 16: RFC 6716, section 3.1
@@ -158,7 +158,7 @@ func TestLossChangesTheEncoder(t *testing.T) {
 	for range 2 {
 		out.ReportLoss(0, 50)
 	}
-	out.ReportLoss(1, 50) // 2 %: neither bad nor good
+	out.ReportLoss(1, 50) // 2 %: between healthyShare and lossyShare
 	for range 2 {
 		out.ReportLoss(0, 50)
 	}
@@ -178,7 +178,7 @@ func TestLossChangesTheEncoder(t *testing.T) {
 	}
 }
 
-// steepest is the largest step from a sample to the next but one.
+// steepest returns the largest difference between a sample and the next but one.
 func steepest(pcm []int16) float64 {
 	most := 0.0
 	for i := 2; i < len(pcm); i++ {
@@ -187,7 +187,7 @@ func steepest(pcm []int16) float64 {
 	return most
 }
 
-// TestRTPTimestamps checks that they follow the PTS wherever they wrap around.
+// TestRTPTimestamps checks that the timestamps follow the PTS, also where they wrap around.
 func TestRTPTimestamps(t *testing.T) {
 	w := &sent{}
 	out, err := rtpaudio.NewSender(w, opus.Codec{})
@@ -203,7 +203,7 @@ func TestRTPTimestamps(t *testing.T) {
 	}
 }
 
-// TestSender checks that what is sent is what was said.
+// TestSender checks that the decoded packets equal the audio that was written.
 func TestSender(t *testing.T) {
 	w := &sent{}
 	out, err := rtpaudio.NewSender(w, opus.Codec{})

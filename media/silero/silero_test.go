@@ -20,7 +20,8 @@ func readSpeech(t testing.TB) []int16 {
 	return media.AppendSamples(nil, raw)
 }
 
-// TestProbabilitiesEqualThoseOfONNX compares the network with the original in ONNX Runtime (weights.py), twice: Reset forgets the stream.
+// TestProbabilitiesEqualThoseOfONNX compares the network with the original in ONNX Runtime (weights.py). It does so twice, to check
+// that Reset forgets the stream.
 func TestProbabilitiesEqualThoseOfONNX(t *testing.T) {
 	text, err := os.ReadFile("testdata/probabilities.txt")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// slowNetwork needs a time for each answer, in which it uses CPU. The tests run in simulated time.
+// slowNetwork is a network that sleeps for each answer. In the simulated time of the tests, this time counts as CPU time.
 type slowNetwork struct {
 	takes time.Duration
 	err   error
@@ -26,7 +26,7 @@ func (n *slowNetwork) predict(*analysis, []int16) (float64, error) {
 
 func (n *slowNetwork) close() {}
 
-// simulate starts a judge with one worker in simulated time, which is also its CPU time.
+// simulate runs a test with a judge that has one worker, in simulated time. This time is also the judge's CPU time.
 func simulate(t *testing.T, takes time.Duration, cpu float64, err error, test func(j *Judge, ask func() chan bool)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,8 +57,8 @@ func TestAskAnswers(t *testing.T) {
 	})
 }
 
-// TestAskIsLate asks five questions at once that need 100 ms each: the third has its answer after the deadline, and the others are
-// not begun.
+// TestAskIsLate asks five questions at once that need 100 ms each. The third answer comes after the deadline, and the last two
+// questions are not started.
 func TestAskIsLate(t *testing.T) {
 	simulate(t, 100*time.Millisecond, 1, nil, func(j *Judge, ask func() chan bool) {
 		var answers [5]chan bool
@@ -76,7 +76,7 @@ func TestAskIsLate(t *testing.T) {
 	})
 }
 
-// TestAskKeepsTheBudget asks a question each 50 ms for a minute, with a budget for a tenth of a core.
+// TestAskKeepsTheBudget asks a question every 50 ms for a minute, with a budget of a tenth of a core.
 func TestAskKeepsTheBudget(t *testing.T) {
 	simulate(t, 40*time.Millisecond, 0.1, nil, func(j *Judge, ask func() chan bool) {
 		for range 20 * 60 {
@@ -96,7 +96,7 @@ func TestAskKeepsTheBudget(t *testing.T) {
 func TestAskRefusesWhenTheQueueIsFull(t *testing.T) {
 	simulate(t, time.Millisecond, 100, nil, func(j *Judge, ask func() chan bool) {
 		ask()
-		synctest.Wait() // the worker has the first question
+		synctest.Wait() // the worker has started the first question
 		for range maxQueue + 5 {
 			ask()
 		}
@@ -147,7 +147,7 @@ func TestLoadNamesTheFileThatIsWrong(t *testing.T) {
 	}
 }
 
-// loadJudge opens the files that `make turn-model` has got, or skips the test.
+// loadJudge returns a judge for the files that `make turn-model` fetches. Without these files it skips the test.
 func loadJudge(t testing.TB) *Judge {
 	t.Helper()
 	library, model := os.Getenv("VOXGATE_ONNXRUNTIME"), os.Getenv("VOXGATE_TURN_MODEL")
@@ -162,7 +162,7 @@ func loadJudge(t testing.TB) *Judge {
 	return j
 }
 
-// TestPredictionsEqualThoseOfPython compares the network with that of vectors.py, which cuts the model by other code.
+// TestPredictionsEqualThoseOfPython compares the network with the results of vectors.py, which cuts the model with other code.
 func TestPredictionsEqualThoseOfPython(t *testing.T) {
 	j := loadJudge(t)
 	text, err := os.ReadFile("testdata/probabilities.txt")

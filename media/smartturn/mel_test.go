@@ -18,7 +18,8 @@ func readSpeech(t testing.TB) []int16 {
 	return media.AppendSamples(nil, raw)
 }
 
-// TestFeaturesEqualThoseOfPython compares the spectrogram with that of Pipecat's code (vectors.py), twice: nothing stays of a window.
+// TestFeaturesEqualThoseOfPython compares the spectrogram with the result of Pipecat's code (vectors.py). It does so twice, to check
+// that a window leaves no state behind.
 func TestFeaturesEqualThoseOfPython(t *testing.T) {
 	wanted, err := os.ReadFile("testdata/mel.bin")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"voxgate/media/vad"
 )
 
-// said is what the voices of the corpus say.
+// said lists the voices of the corpus, their speeds and their sentences.
 var said = []struct{ voice, speed, text string }{
 	{"en-us", "160", "Hello. Could you tell me what the weather will be like in Lisbon tomorrow afternoon?"},
 	{"en-gb+f3", "180", "Yes. I would like to change my reservation, please, from six people to eight."},
@@ -28,7 +28,7 @@ var said = []struct{ voice, speed, text string }{
 	{"ru", "150", "Сколько стоит билет до Москвы и обратно?"},
 }
 
-// speak returns a sentence at 16 kHz and the level of a voice on a phone line.
+// speak returns a sentence from espeak-ng at 16 kHz, at the level of a voice on a phone line.
 func speak(t testing.TB, voice, speed, text string) []int16 {
 	t.Helper()
 	wav, err := exec.Command("espeak-ng", "--stdout", "-v", voice, "-s", speed, text).Output()
@@ -43,7 +43,8 @@ func speak(t testing.TB, voice, speed, text string) []int16 {
 	return loudness(pcm, 1600)
 }
 
-// loudness gives pcm a level of speech: the RMS of its frames within 20 dB of the loudest.
+// loudness returns a copy of pcm with a level of speech of the given value. The level is the RMS of those frames that are within
+// 20 dB of the loudest.
 func loudness(pcm []int16, level float64) []int16 {
 	gain := level / activeLevel(pcm)
 	out := make([]int16, len(pcm))
@@ -69,7 +70,7 @@ func activeLevel(pcm []int16) float64 {
 
 type corpus struct {
 	pcm    []int16
-	speech []bool // for each 20 ms
+	speech []bool // for each frame of 20 ms, whether it contains speech
 	babble []int16
 }
 
@@ -94,7 +95,7 @@ func spoken(t testing.TB) *corpus {
 	pcm = pcm[:len(pcm)/320*320]
 	c := &corpus{pcm: pcm}
 	for i := 0; i < len(pcm); i += 320 {
-		c.speech = append(c.speech, media.RMS(pcm[i:i+320]) >= 100) // 24 dB below the level
+		c.speech = append(c.speech, media.RMS(pcm[i:i+320]) >= 100) // the limit is 24 dB below the level of speech
 	}
 	sum := make([]float64, len(pcm))
 	for range 6 {
@@ -116,7 +117,7 @@ func spoken(t testing.TB) *corpus {
 	return c
 }
 
-// noises are of the level of speech.
+// noises returns noises as long as the corpus, by name. Each has the level of the speech.
 func noises(c *corpus) map[string][]int16 {
 	rng := rand.New(rand.NewPCG(3, 9))
 	n := len(c.pcm)
@@ -126,7 +127,7 @@ func noises(c *corpus) map[string][]int16 {
 	for i := range n {
 		x := rng.NormFloat64()
 		white[i] = int16(1600 * x)
-		// Paul Kellet's filter: three poles for -3 dB an octave.
+		// Paul Kellet's filter has three poles and falls by 3 dB per octave.
 		p[0] = 0.99765*p[0] + x*0.0990460
 		p[1] = 0.96300*p[1] + x*0.2965164
 		p[2] = 0.57000*p[2] + x*1.0526913
@@ -147,21 +148,22 @@ func noises(c *corpus) map[string][]int16 {
 	return out
 }
 
-// detection is how well speech was found.
+// detection contains the results of a detector. The first two are percentages of frames.
 type detection struct {
 	hit, falseAlarm float64
-	onset, end      time.Duration // mean
-	missed          int           // sentences
+	onset, end      time.Duration // means
+	missed          int           // number of sentences
 }
 
-// detect has a detector hear the corpus in a noise. Its first three seconds are noise alone and not counted.
+// detect runs a detector over the corpus with a noise added, and returns its results. The corpus begins with three seconds of noise
+// alone, and the first two of them are not counted.
 func detect(c *corpus, noise []int16, gain float64) detection {
-	const hangover = 12 // frames
+	const hangover = 12 // in frames
 	v := &vad.Detector{Onset: 60 * ms, Hangover: hangover * 20 * ms}
 	var speech, hits, silence, alarms, onsets, ends int
 	var onset, end int
 	frame := make([]int16, 320)
-	since := 1000 // frames without speech
+	since := 1000 // frames since the last one with speech
 	began := -1
 	var h detection
 	wasSpeaking := false
@@ -183,7 +185,7 @@ func detect(c *corpus, noise []int16, gain float64) detection {
 				hits++
 			}
 		} else {
-			if since == 25 && wasSpeaking { // still, half a second after the last word
+			if since == 25 && wasSpeaking { // the detector still reports speech half a second after the last word
 				ends++
 				end += 25
 			}
@@ -224,7 +226,7 @@ func soon(speech []bool, frames int) bool {
 	return false
 }
 
-// TestCorpus makes the table in the comment of Detector.
+// TestCorpus logs the figures of the table in the comment of Detector, and checks them against limits.
 func TestCorpus(t *testing.T) {
 	c := spoken(t)
 	all := noises(c)
@@ -255,7 +257,8 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// TestNoises checks that what begins suddenly and is no voice is not taken for one, or not for long.
+// TestNoises checks sounds that begin suddenly and are not voices. The detector must report no speech in them, or only a short
+// time of it.
 func TestNoises(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	long := func(level func(t float64) float64) []int16 {
@@ -271,7 +274,7 @@ func TestNoises(t *testing.T) {
 		pcm  []int16
 		most time.Duration
 	}{
-		{"keyboard", long(func(t float64) float64 { // 7 keys a second, each a click of 5 ms when it goes down and one when it comes up
+		{"keyboard", long(func(t float64) float64 { // 7 keys per second, each with two clicks of 5 ms
 			at := math.Mod(t, 1./7)
 			return 6000 * (math.Exp(-at/0.005) + 0.4*math.Exp(-max(0, at-0.08)/0.004)*step(at-0.08))
 		}), 0},
@@ -315,7 +318,7 @@ func step(x float64) float64 {
 	return 1
 }
 
-// TestFrames checks that frames of any length and rate are taken.
+// TestFrames checks that the detector accepts frames of any length and sample rate.
 func TestFrames(t *testing.T) {
 	pcm := mediatest.Speech(time.Second, 16000)
 	for _, rate := range []int{4000, 8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 96000} {

@@ -12,7 +12,7 @@ import (
 
 const ms = time.Millisecond
 
-// tone20 is 20 ms of a tone over noise.
+// tone20 returns 20 ms of a tone with noise at 16 kHz. The parameter `at` is the number of the frame.
 func tone20(r *rand.Rand, tone, noise float64, at int) []int16 {
 	pcm := make([]int16, 320)
 	for i := range pcm {
@@ -27,18 +27,18 @@ func TestDetector(t *testing.T) {
 		hears       bool
 	}{
 		"speech in silence":  {4000, 0, true},
-		"speech in noise":    {6000, 300, true}, // 23 dB
+		"speech in noise":    {6000, 300, true}, // a ratio of 23 dB
 		"soft speech":        {600, 20, true},
 		"a hum below speech": {60, 5, false},
 		"noise alone":        {0, 500, false},
 	} {
 		r := rand.New(rand.NewPCG(1, 2))
 		v := &vad.Detector{Onset: 60 * ms, Hangover: 240 * ms}
-		for at := range 900 { // steady noise ends as speech after some ten seconds
+		for at := range 900 { // a steady noise no longer counts as speech after about ten seconds
 			v.ProcessFrame(tone20(r, 0, c.noise, at), 16000)
 		}
 		began, ended := -1, -1
-		for at := range 150 { // one second of the tone, then two without
+		for at := range 150 { // one second with the tone, then two seconds without it
 			tone := c.tone
 			if at >= 50 {
 				tone = 0
@@ -61,7 +61,8 @@ func TestDetector(t *testing.T) {
 	}
 }
 
-// hearAll hears pcm and says how long somebody spoke, and whether somebody does at the end.
+// hearAll runs a new detector over pcm. It returns how long the detector reported speech, and whether it did so for the last
+// frame.
 func hearAll(pcm []int16, rate int) (spoke time.Duration, end bool) {
 	v := vad.Detector{Onset: 60 * ms, Hangover: 240 * ms}
 	n := rate / 50
@@ -74,7 +75,7 @@ func hearAll(pcm []int16, rate int) (spoke time.Duration, end bool) {
 	return spoke, end
 }
 
-// A sound card with a constant in its sound is not somebody who speaks.
+// TestDCOffsetIsNotSpeech checks that a constant offset in the sound of a sound card does not count as speech.
 func TestDCOffsetIsNotSpeech(t *testing.T) {
 	const rate = 16000
 	for _, offset := range []int{500, 3000, 12000} {
@@ -97,7 +98,8 @@ func TestDCOffsetIsNotSpeech(t *testing.T) {
 	}
 }
 
-// What the rate is, and whether the sound is clipped or its level pumped, is no matter.
+// TestSpeechThatIsClippedOrPumped checks that clipping, a level that an automatic gain control changes, and the sample rate do not
+// disturb the detector.
 func TestSpeechThatIsClippedOrPumped(t *testing.T) {
 	const rate = 16000
 	s := mediatest.Speech(8*time.Second, rate)

@@ -45,7 +45,7 @@ type Options struct {
 	OnRefused func(rule string)
 	// Store holds the counts that several gateways share; nil means a store of this process alone.
 	Store      store.Store
-	Node       string // name of this gateway in the store, which no other gateway has or had
+	Node       string // name of this gateway in the store; unique, also among earlier gateways
 	ClusterKey ClusterKey
 	Logger     *slog.Logger
 	Now        func() time.Time // nil: time.Now
@@ -320,7 +320,7 @@ func (cl *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) 
 }
 
 // TrunkAccount returns an account for a telephone trunk, whose protocol checks the access itself. The conversations
-// count under name. sessions limits how many there are at once.
+// are counted under this name. The limit of concurrent conversations is sessions; 0 means that the operator's limits apply.
 func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	if g == nil {
 		return bridge.Unlimited
@@ -328,7 +328,7 @@ func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	return &account{client: &Client{gate: g}, auth: authorization{issuer: name, sessions: sessions}}
 }
 
-// RequireKey rejects a client without a server key with this privilege. It returns the key's name.
+// RequireKey rejects a client without a server key with this privilege. It returns the key's name, or "" without access control.
 func (cl *Client) RequireKey(may string) (name string, err error) {
 	if cl.gate == nil {
 		return "", nil
@@ -431,9 +431,9 @@ type refusal struct {
 	rule    string // for the log and the metrics
 	code    bridge.Code
 	message string
-	retry   time.Duration // when to retry; 0 means unknown
-	status  int           // HTTP status, if not that of the code
-	err     error         // for the log
+	retry   time.Duration // the time to wait before a retry; 0 means unknown
+	status  int           // HTTP status in place of that of the code; 0 means none
+	err     error         // cause, for the log only; may be nil
 }
 
 func (r *refusal) Error() string { return r.message }
@@ -451,7 +451,8 @@ func (cl *Client) reportRefusal(err error) error {
 	return publicError(err)
 }
 
-// LogRefusal logs a rejection, unless there are too many: strangers must not fill the disk. The metrics count all.
+// LogRefusal logs a rejection with the message line, unless there were too many lately: strangers must not fill the
+// disk. The metrics count all rejections.
 func (cl *Client) LogRefusal(log *slog.Logger, line string, fields ...any) {
 	if cl.gate == nil { // no access control
 		log.Info(line, fields...)

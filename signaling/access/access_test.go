@@ -664,7 +664,7 @@ func TestBehindALogin(t *testing.T) {
 	if !strings.Contains(twice, "more than once") { // a proxy adds its own header to the client's
 		t.Error(twice)
 	}
-	open := testkit.StartLockedGateway(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // and is not trusted
+	open := testkit.StartLockedGateway(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // without trusted proxies
 	isRefused(t, testkit.DialWebSocketWith(t, open.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`, "unauthorized", policy)
 }
 

@@ -76,8 +76,8 @@ func (a *account) quotaChecks() (claims []quotaCheck) {
 	return append(claims, quotaCheck{budgetOwner{"all", ""}, l.Sessions, bridge.Cost{}, "The gateway is full."})
 }
 
-// Caller returns an ID of the person. It has the token issuer and the person's identity. Without an identity, it has
-// the block of the client's address instead.
+// Caller returns an ID of the person: the token issuer and the person's identity, separated by a space. The block of
+// the client's address takes the place of a missing identity.
 func (a *account) Caller() string {
 	if a.auth.identity != "" {
 		return a.auth.issuer + " " + a.auth.identity
@@ -287,7 +287,8 @@ func (a *account) ReserveCost(maxCost bridge.Cost) (got bridge.Cost, settle func
 	}, nil
 }
 
-// reserveBudget reserves tokens and money in all budgets, at most what the tightest has left.
+// reserveBudget reserves tokens and money in all budgets: the amount most, or the rest of the tightest budget if that
+// is less. It fails if a budget is used up, and blocks as long as the store does.
 func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	g := a.client.gate
 	budgets := slices.DeleteFunc(a.budgetLimits(), func(b budgetLimit) bool { return *b.unit.costField(&most) == 0 })
@@ -349,8 +350,8 @@ func (a *account) releaseReserve() {
 	a.nextReserve = bridge.Cost{}
 }
 
-// reserveTurn reserves the next turn, as far as this gateway knows the budget. For each unit, left is the rest of the
-// tightest budget, and most is the limit of that budget. Needs mu.
+// reserveTurn reserves the next turn, as far as this gateway knows the budgets. The results left and most are the rest
+// and the limit of the tightest budget in each unit. Needs mu.
 func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	a.releaseReserve()
 	for _, b := range a.budgetLimits() {
@@ -373,8 +374,8 @@ func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	return left, most
 }
 
-// RecordCost counts a cost for the key and the token, and reserves the next turn. For each unit, left is the rest of
-// the tightest budget, and most is the limit of that budget.
+// RecordCost counts a cost in all budgets, and reserves the next turn. The results left and most are the rest and the
+// limit of the tightest budget in each unit.
 func (a *account) RecordCost(cost, next bridge.Cost) (left, most bridge.Cost) {
 	g := a.client.gate
 	g.mu.Lock()

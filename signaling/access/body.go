@@ -147,8 +147,8 @@ func (b *requestBody) reserveBytes(moreBytes int64) error {
 	}
 }
 
-// countWaiting counts a request that begins (1) or stops (-1) to wait. It returns false if too many of its address or
-// key wait. Needs the gate's mu.
+// countWaiting counts a request that begins (n is 1) or stops (n is -1) to wait. It returns false, and counts nothing,
+// if too many of its address or key already wait. Needs the gate's mu.
 func (b *requestBody) countWaiting(n int) (ok bool) {
 	clientShares := b.shares[1:] // the first is the whole gateway's
 	for _, s := range clientShares {
@@ -162,8 +162,8 @@ func (b *requestBody) countWaiting(n int) (ok bool) {
 	return true
 }
 
-// evictSlow takes away the reservations of slow bodies that leave no room for moreBytes of b, and reports whether there
-// were any. Needs the gate's mu.
+// evictSlow takes away the reservations of slow bodies that leave no room for moreBytes of b. It returns true if it
+// has evicted at least one body. Needs the gate's mu.
 func (b *requestBody) evictSlow(moreBytes int64) (some bool) {
 	now := time.Now()
 	for other := range b.client.gate.bodies {

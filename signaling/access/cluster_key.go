@@ -144,7 +144,8 @@ func (g *Gate) parseForwarded(r *http.Request) *forwardedClaims {
 	return c
 }
 
-// serverKey returns the server key of the client.
+// serverKey returns the server key of the client: the key that another gateway has forwarded, or else the key that
+// token is.
 func (cl *Client) serverKey(token string) (Key, error) {
 	if c := cl.forwarded; c != nil && c.Server {
 		return Key{Name: c.Key, May: c.May}, nil
@@ -152,7 +153,8 @@ func (cl *Client) serverKey(token string) (Key, error) {
 	return cl.gate.keys.findKey(token)
 }
 
-// actingCaller returns the identity of a client that wants to control a conversation.
+// actingCaller returns the identity and the grant of a client that wants to control a conversation. Its token may have
+// expired.
 func (cl *Client) actingCaller(token string) (who bridge.Origin, grant Grant, err error) {
 	if c := cl.forwarded; c != nil && !c.Server && c.Key != "" {
 		return bridge.Origin{Key: c.Key, Identity: c.Person}, Grant{Protocols: c.Protocols}, nil

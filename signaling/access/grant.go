@@ -39,7 +39,7 @@ func isProtocol(pattern string) bool {
 }
 
 // checkNames rejects unknown protocols and agents. Otherwise a token with them would fail only in use. A pattern must
-// match an agent of folder.
+// match an agent of folder. Errors begin with the path of the grant, the parameter at.
 func (g *Grant) checkNames(at string, folder *agents.Folder) error {
 	for i, pattern := range g.Protocols {
 		if !isProtocol(pattern) {
@@ -86,8 +86,8 @@ func (g *Grant) budgetCost() bridge.Cost {
 	return bridge.Cost{Tokens: g.Tokens, Micros: bridge.ToMicros(g.Dollars)}
 }
 
-// restrictTo completes a grant with the limits of its issuer, and returns an error if the grant exceeds these limits or
-// is invalid.
+// restrictTo completes a grant with its issuer's limits, which are in the parameter most. It returns an error if the
+// grant exceeds these limits or is invalid. Errors begin with the path of the grant, the parameter at.
 func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
 	if err := g.checkValues(at); err != nil {
 		return g, err
@@ -134,7 +134,8 @@ func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
 	return g, nil
 }
 
-// restrictNumber replaces 0 by the maximum, and returns an error for a number above it. A maximum of 0 means unlimited.
+// restrictNumber replaces an own number of 0 by the maximum, which is most. It returns an error for a larger number. A
+// maximum of 0 means unlimited.
 func restrictNumber[N int | float64](at string, own *N, most N) error {
 	switch {
 	case most == 0:

@@ -255,7 +255,8 @@ func readKeysFile(path string) (f keysFile, err error) {
 	return f, nil
 }
 
-// expandVariable replaces a value ${NAME} by the variable of the environment.
+// expandVariable replaces a value ${NAME} by the variable NAME of the environment. It leaves other values as they are,
+// and returns an error if the variable is not set.
 func expandVariable(at string, value *string) (err error) {
 	name, ok := strings.CutPrefix(*value, "${")
 	if !ok || !strings.HasSuffix(name, "}") {

@@ -39,7 +39,7 @@ type issuedSecret struct {
 // errStoreUnavailable rejects a client whose secret cannot be looked up or stored.
 var errStoreUnavailable = &bridge.Error{Code: bridge.CodeBusy, Message: "Client secrets cannot be looked up just now.", Retry: time.Second}
 
-// LookUp decodes the data of a secret into bound. It blocks as long as the store does.
+// LookUp decodes the data of a secret into the variable to which bound points. It blocks as long as the store does.
 func (s *Secrets) LookUp(ctx context.Context, secret string, bound any) error {
 	raw, generation, err := s.Store.Get(ctx, secretKey(secret))
 	switch {
@@ -72,8 +72,8 @@ func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound 
 	return nil
 }
 
-// CountUse counts one use of a secret. ok is false if the secret was already used as often as most permits. by
-// identifies this use, and free takes the use back. It blocks as long as the store does.
+// CountUse counts one use of a secret, with the identifier by. A secret permits `most` uses; after that, ok is false.
+// Calling free takes the use back. CountUse and free block as long as the store does.
 func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
 	_, ok, err = s.Store.SetUsage(ctx, secretKey(secret)+"/uses", by, 1, 1, most, life)
 	if err != nil {

@@ -49,9 +49,9 @@ type tokenClaims struct {
 // Issuer is an external issuer of tokens.
 type Issuer struct {
 	Name      string `json:"name"`
-	Algorithm string `json:"algorithm"`        // the only accepted one: HS256, RS256, ES256, EdDSA …
+	Algorithm string `json:"algorithm"`        // the only accepted algorithm: HS256, RS256, ES256, EdDSA …
 	Key       string `json:"key,omitempty"`    // the shared secret, or the public key in PEM; ${NAME} is a variable of the environment
-	JWKS      string `json:"jwks,omitempty"`   // or the URL of the issuer's keys (RFC 7517)
+	JWKS      string `json:"jwks,omitempty"`   // in place of Key, the URL of the issuer's keys (RFC 7517)
 	Audience  string `json:"audience"`         // required "aud"
 	Issuer    string `json:"issuer,omitempty"` // required "iss"; empty means any
 	Once      bool   `json:"once,omitempty"`   // each token is for one conversation; it must have a "jti"
@@ -202,7 +202,8 @@ func parseToken(token string, keys jwt.Keyfunc, algorithm, audience string, now 
 	return c, err
 }
 
-// authorize returns the authorization for verified claims.
+// authorize returns the authorization for verified claims. once means that a token is for one conversation; such a
+// token needs a "jti".
 func (i Issuance) authorize(c tokenClaims, issuer string, once bool) (authorization, error) {
 	p := i.newAuthorization(issuer, c.Subject)
 	p.id, p.once, p.expires = c.ID, once, c.ExpiresAt.Time

@@ -26,7 +26,8 @@ func (srv *Server) proxyToOwner(w http.ResponseWriter, r *http.Request) bool {
 	})
 }
 
-// listOtherNodes returns the conversations of the other gateways, and the number of gateways that did not answer.
+// listOtherNodes returns the conversations of the other gateways. silent is the number of gateways that did not answer, as
+// in [AskOtherNodes].
 func (srv *Server) listOtherNodes(r *http.Request) (list []sessionInfo, silent int) {
 	if r.Header.Get(signaling.ProxiedHeader) != "" {
 		return nil, 0
@@ -41,8 +42,10 @@ func (srv *Server) listOtherNodes(r *http.Request) (list []sessionInfo, silent i
 	return list, silent
 }
 
-// AskOtherNodes sends a GET request to all other gateways, in the name of the client of r. It returns the JSON answers
-// by name, and the number of silent gateways. It blocks for [signaling.NodeTimeout] at most.
+// AskOtherNodes sends a GET request to all other gateways, in the name of the client of r. It returns the JSON answers by
+// the name of the gateway. silent is the number of gateways without an answer, or 1 if the store does not list them.
+//
+// It blocks for [signaling.NodeTimeout] and one call of the store at most. If r comes from another gateway, it does nothing.
 func AskOtherNodes[T any](host *bridge.Host, r *http.Request, path string) (answers map[string]T, silent int) {
 	if r.Header.Get(signaling.ProxiedHeader) != "" {
 		return nil, 0
@@ -76,7 +79,7 @@ var errNoURL = errors.New("the URL of the gateway is unknown")
 // errNotAnswered is the error of a gateway that refuses, for example because it is of an earlier version.
 var errNotAnswered = errors.New("the gateway refuses")
 
-// askNode sends a GET request to a gateway.
+// askNode sends a GET request to the gateway with this URL, and decodes its JSON answer. The client is that of r.
 func askNode[T any](r *http.Request, at *url.URL, path string) (body T, err error) {
 	if at == nil {
 		return body, errNoURL

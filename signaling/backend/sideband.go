@@ -94,7 +94,7 @@ type sessionInfo struct {
 	Node      string       `json:"node,omitempty"` // name of the gateway that has it; "" means this one
 }
 
-// Words are the newest words of a conversation.
+// Words holds the newest words of one side of a conversation, for a list of conversations.
 type Words struct {
 	Role string `json:"role"` // user or assistant
 	Text string `json:"text"` // at most maxWords characters
@@ -103,7 +103,8 @@ type Words struct {
 // maxWords limits [Words].Text, in characters, to what fits on one line of a list.
 const maxWords = 120
 
-// NewWords returns the end of a text that one side said, or nil if there is none.
+// NewWords returns the end of a text that one side said, shortened to maxWords characters, or nil for an empty text. A
+// shortened text begins with "…" and a whole word.
 func NewWords(role, text string) *Words {
 	text = strings.Join(strings.Fields(text), " ")
 	if text == "" {
@@ -150,7 +151,7 @@ func (srv *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Se
 	if r.URL.Query().Get("now") != "" {
 		how = bridge.Goodbye{}
 	}
-	s.ReportSteering(bridge.Steered{By: key.Name(), What: "end"}) // first, because nothing may be reported of a conversation after its end
+	s.ReportSteering(bridge.Steered{By: key.Name(), What: "end"}) // before the end: an ended conversation reports nothing
 	if s.Do(how) != nil {
 		writeNotFound(w)
 		return
@@ -214,7 +215,7 @@ func (srv *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge
 		select {
 		case <-s.Done():
 			c.sendMessage(protocol.DisconnectedMessage(bridge.DescribeEnd(s.Err())))
-			if signaling.IsStopping(ctx) { // at a shutdown the caller's connection may close first, which ends the conversation
+			if signaling.IsStopping(ctx) { // the conversation may have ended because the shutdown closed the caller first
 				return context.Canceled
 			}
 			return nil
@@ -279,7 +280,8 @@ func (w *watcher) handleMessage(in signaling.Message) {
 // steeringNames names the commands of the client protocol that steer a conversation, for [bridge.Steered].
 var steeringNames = map[string]string{protocol.TypeInterrupt: "interrupt", protocol.TypeRecording: "recording"}
 
-// steer carries out an order and reports it.
+// steer carries out an order of the backend, and reports it if it succeeded. what and text describe the order in the
+// [bridge.Steered] report.
 func (w *watcher) steer(what string, order bridge.Command, text string) error {
 	err := w.session.Do(order)
 	if err == nil {

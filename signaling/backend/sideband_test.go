@@ -164,7 +164,7 @@ func TestWhoMayWatch(t *testing.T) {
 	c.AskText("Still there?")
 }
 
-// TestNewWords: a list has one line for them, which begins with a whole word.
+// TestNewWords: the words fit on one line of a list, and a shortened text begins with a whole word.
 func TestNewWords(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "",

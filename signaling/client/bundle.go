@@ -22,11 +22,11 @@ var (
 	importedName  = regexp.MustCompile(`(\w+)\s*(?:,|\}| from )`) // a name in an import line
 )
 
-// bundler joins scripts that are written like this project's. Imports and exports begin at the start of a line, and
-// name what they import or export.
+// bundler joins scripts that follow the style of this project: each import or export begins at the start of a line and
+// lists names. It does not parse JavaScript in general.
 type bundler struct {
-	sources  map[string][]byte // by path; changed by bundle
-	bundleOf map[string]string // the bundle of each bundled script
+	sources  map[string][]byte // by path; replaced by bundleScripts at its end
+	bundleOf map[string]string // path of the bundle, by path of a bundled script
 }
 
 // bundleScripts joins scripts, and makes all others import from the bundles. It fails if it cannot parse a script, or a
@@ -65,10 +65,11 @@ func (b Bundles) bundleScripts(sources map[string][]byte) error {
 	return nil
 }
 
-// joinScripts makes one script of several. The last one keeps its exports.
+// joinScripts returns the script into, with the scripts members in front of it. The script into keeps its exports, and
+// each member is exported as an object under its scriptVariable.
 func (b *bundler) joinScripts(into string, members []string) ([]byte, error) {
 	var text strings.Builder
-	head := map[string]bool{} // imports from outside the bundle
+	head := map[string]bool{} // import lines for scripts outside the bundle
 	var before []string
 	for _, name := range members {
 		body, err := b.stripImports(name, into, before, head)
@@ -115,7 +116,8 @@ func checkDuplicateImports(head map[string]bool) error {
 	return nil
 }
 
-// stripImports returns a script without its imports, and adds those from outside the bundle to head.
+// stripImports returns the script name with its imports replaced by constants, and adds the import lines that the whole
+// bundle needs to head. before lists the scripts that precede this script in the bundle into.
 func (b *bundler) stripImports(name, into string, before []string, head map[string]bool) (string, error) {
 	var failed error
 	body := importLine.ReplaceAllStringFunc(string(b.sources[name]), func(line string) string {
@@ -146,7 +148,7 @@ func exportedNames(script []byte) (names []string) {
 	return names
 }
 
-// scriptVariable returns the name of a script inside a bundle.
+// scriptVariable returns the name of the constant that holds a script's exports inside a bundle.
 func scriptVariable(name string) string {
 	return "_" + strings.NewReplacer(".", "_", "/", "_", "-", "_").Replace(strings.TrimSuffix(name, ".js"))
 }
@@ -156,7 +158,7 @@ var (
 	styleHref  = regexp.MustCompile(`href="([^"]+)"`)
 )
 
-// joinStyles joins the style sheets that follow one another in a page.
+// joinStyles joins consecutive style sheets of each page into one file, named after the page.
 func joinStyles(sources map[string][]byte) {
 	for name, html := range maps.Clone(sources) {
 		if path.Ext(name) != ".html" {

@@ -67,7 +67,7 @@ func TestBundles(t *testing.T) {
 	}
 }
 
-// Style sheets that follow one another are joined.
+// Consecutive style sheets of a page are joined.
 func TestStylesAreJoined(t *testing.T) {
 	site, err := client.ReadSite(nil, fstest.MapFS{
 		"a.css": {Data: []byte("a{color:red}")}, "x/b.css": {Data: []byte("b{color:red}")},

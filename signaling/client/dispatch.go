@@ -78,7 +78,7 @@ func (c *webClient) dispatchMessage(w route, m protocol.ClientMessage) error {
 	return protocol.BadField("type", fmt.Sprintf("%q is not a message of this protocol", protocol.ClipText(m.Type)))
 }
 
-// replyRoute is the [bridge.Event.ReplyTo] of a client's requests: the answer goes where the request came from.
+// replyRoute is the [bridge.Event.ReplyTo] of a client's requests: the answer takes the route of the request.
 type replyRoute struct {
 	client *webClient
 	route  route

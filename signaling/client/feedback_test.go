@@ -28,16 +28,16 @@ type probe struct {
 	*testkit.Phone
 	gateway *testkit.Gateway
 	mic     *microphone
-	red     bool   // in the first offer
+	red     bool   // the first offer has RED
 	micID   uint32 // the microphone's SSRC
 
 	mu      sync.Mutex
 	came    []arrived[rtp.Packet]
-	reports []arrived[rtcp.SenderReport]    // of the voice
-	blocks  []arrived[rtcp.ReceptionReport] // on the microphone
-	said    uint16                          // packets of the microphone
-	sent    map[uint16]rtp.Packet           // sent by speak
-	asked   int                             // packets for which the gateway has sent a NACK
+	reports []arrived[rtcp.SenderReport]    // sender reports about the voice
+	blocks  []arrived[rtcp.ReceptionReport] // the gateway's reports about the microphone
+	said    uint16                          // number of packets that the microphone has sent or dropped
+	sent    map[uint16]rtp.Packet           // packets of speak, by sequence number
+	asked   int                             // number of packets for which the gateway has sent a NACK
 	number  uint8                           // id of the header extension for transport-cc, or 0
 }
 
@@ -46,7 +46,7 @@ type arrived[T any] struct {
 	at   time.Time
 }
 
-// microphone is a track that may also send with other SSRCs than its own.
+// microphone is a track whose packets may also have SSRCs other than that of its offer.
 type microphone struct {
 	*webrtc.TrackLocalStaticRTP
 	to atomic.Pointer[webrtc.TrackLocalWriter]
@@ -59,10 +59,10 @@ func (m *microphone) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters
 }
 
 type probeOptions struct {
-	channel  bool // also a section for data channels, and one of an unknown kind
+	channel  bool // the offer also has a section for data channels, and one of an unknown kind
 	red      bool
 	feedback []webrtc.RTCPFeedback
-	numbers  bool // transport-cc's header extension
+	numbers  bool // the offer has the header extension for transport-cc
 	mute     bool // the voice uses the socket
 }
 
@@ -144,10 +144,11 @@ func (p *probe) negotiate() {
 	p.AwaitConnected()
 }
 
-// answered returns the gateway's SDP.
+// answered returns the gateway's SDP answer.
 func (p *probe) answered() string { return p.PC.RemoteDescription().SDP }
 
-// read stores received reports, and retransmits packets of speak for which the gateway sends a NACK.
+// read stores the reports that the function from returns, and retransmits packets of speak for which the gateway sends
+// a NACK. It blocks until that function fails.
 func (p *probe) read(from func() ([]rtcp.Packet, interceptor.Attributes, error)) {
 	for {
 		packets, _, err := from()
@@ -190,7 +191,7 @@ func (p *probe) packets() []arrived[rtp.Packet] {
 	return slices.Clone(p.came)
 }
 
-// rests waits until the voice has sent its last packet for now, and returns all packets.
+// rests waits until no packet of the voice has arrived for 150 ms, and returns all packets so far.
 func (p *probe) rests() []arrived[rtp.Packet] {
 	p.T.Helper()
 	var all []arrived[rtp.Packet]
@@ -201,7 +202,8 @@ func (p *probe) rests() []arrived[rtp.Packet] {
 	return all
 }
 
-// repeated plays another answer, and returns the packets that arrived again until its end.
+// repeated makes the model answer once more. It returns the packets that arrive meanwhile with a sequence number of a
+// packet in before.
 func (p *probe) repeated(before []arrived[rtp.Packet]) (packets []rtp.Packet) {
 	p.T.Helper()
 	p.Client.AskText("and")
@@ -351,11 +353,11 @@ func (p *probe) checkNumbers(packets []arrived[rtp.Packet], negotiated bool) {
 	}
 }
 
-// From the sender reports a player knows at which wall-clock time a packet of the voice is to be played, also after a
-// pause: the RTP clock continues during pauses.
+// The sender reports tell a player the wall-clock time at which to play a packet of the voice, also after a pause. The
+// RTP clock continues during pauses.
 func TestSenderReportsAreTheVoicesClock(t *testing.T) { // not parallel, because it measures milliseconds
 	p, machine := newProbe(t, probeOptions{}), mediatest.MeasureLateness(t)
-	// The playout's ticks are up to a frame ahead of its timestamps, by another duration in each talkspurt.
+	// Packets are sent up to a frame before the time of their timestamp. The difference varies between talkspurts.
 	const most, mostAfter = 10 * time.Millisecond, media.FrameDuration + 10*time.Millisecond
 	var off, offAfter time.Duration
 	for range 6 { // a busy machine may delay one packet
@@ -383,7 +385,7 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) { // not parallel, because
 		if late := report.at.Sub(wall); late < -time.Millisecond || late > time.Second && machine.CanJudge(t, time.Second) {
 			t.Errorf("a report of %v came at %v", wall, report.at)
 		}
-		// The fastest packet shows the offset of the clocks.
+		// lag returns the delay of the fastest packet, which is the offset between the clocks.
 		lag := func(packets []arrived[rtp.Packet]) time.Duration {
 			least := time.Hour
 			for _, a := range packets {
@@ -539,9 +541,9 @@ func TestTransportCCReportsAreHeeded(t *testing.T) {
 	testkit.Eventually(t, "the voice as before", func() bool { return !robust() })
 }
 
-// speak sends audio with an SSRC, a packet every interval except for the dropped ones, with RED if that was offered.
-// Sequence numbers continue from one call to the next. It returns its greatest delay, which on a busy machine is
-// longer than in any network.
+// speak sends audio with an SSRC, one packet per interval, with RED if that was offered. It leaves out packets for which
+// drop returns true. Sequence numbers continue from one call to the next. The result late is the longest delay of a
+// packet, because a busy machine may delay packets more than any network.
 func (p *probe) speak(ssrc uint32, pcm []int16, interval time.Duration, drop func(packet int) bool) (late time.Duration) {
 	p.T.Helper()
 	encoder, err := opus.NewEncoder(48000)

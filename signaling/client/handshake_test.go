@@ -16,7 +16,7 @@ import (
 // leak is a socket that drops the first sent datagram of DTLS (RFC 7983, section 7).
 type leak struct {
 	net.PacketConn
-	lost atomic.Pointer[time.Time] // nil before that
+	lost atomic.Pointer[time.Time] // time of the dropped datagram; nil before the drop
 }
 
 func (l *leak) WriteTo(b []byte, to net.Addr) (int, error) {
@@ -26,7 +26,7 @@ func (l *leak) WriteTo(b []byte, to net.Addr) (int, error) {
 	return l.PacketConn.WriteTo(b, to)
 }
 
-// A lost packet of the handshake costs a tenth of a second, not a whole one.
+// A lost packet of the DTLS handshake delays the connection by a tenth of a second, not by a second.
 func TestALostHandshakeIsResentSoon(t *testing.T) {
 	t.Parallel()
 	const most = 600 * time.Millisecond

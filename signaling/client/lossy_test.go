@@ -16,7 +16,8 @@ import (
 	"voxgate/media"
 )
 
-// repairs is how late a copy may arrive on a busy machine before it is replaced by silence.
+// repairs is the time in which a copy of a lost packet must arrive; after that, silence replaces it. On a machine with
+// longer delays the test cannot judge the repair.
 const repairs = 200 * time.Millisecond
 
 // A packet that is lost in the uplink arrives as a copy, or is requested again, and the model hears all of it.
@@ -48,7 +49,7 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 			}
 			late := p.speak(p.micID, testkit.MakeSentence(440, 1500*time.Millisecond, 48000), media.FrameDuration, c.drop)
 			p.Client.AwaitEvent("TURN_COMPLETE")
-			// the parrot repeats what it heard: a second and a half of the tone, without a gap
+			// The model repeats the audio that it has received: 1.5 s of the tone, without a gap.
 			said := testkit.TrimSilence(p.Client.ReceivedVoice())
 			if (len(said) < 24000*14/10 || testkit.ToneShare(said, 440) < 0.5) && machine.CanJudge(t, repairs) {
 				t.Errorf("the model heard %.2f s of the tone, of which %.2f is the tone", float64(len(said))/24000, testkit.ToneShare(said, 440))
@@ -59,7 +60,7 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 					holes++
 				}
 			}
-			// After a packet that was later the receiver may rightly have inserted silence.
+			// If this machine has sent a packet late, silence in its place is correct.
 			if holes > 0 && late < media.FrameDuration && machine.CanJudge(t, repairs) {
 				t.Errorf("%d holes of 20 ms, though nothing was sent later than %v", holes, late)
 			}
@@ -160,7 +161,7 @@ func TestReportsOfLossAreHeeded(t *testing.T) {
 	}
 }
 
-// ntp returns the middle of an NTP timestamp: RFC 3550, section 4.
+// ntp returns the middle 32 bits of an NTP timestamp, which is the form in report blocks: RFC 3550, section 4.
 func ntp(t time.Time) uint32 {
 	return uint32((uint64(t.Unix())+2_208_988_800)<<16 | uint64(t.Nanosecond())<<16/1e9)
 }

@@ -27,7 +27,7 @@ func BuildPackage(files fs.FS, version string) ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		// No modification time, so that the package never changes: lock files contain its checksum.
+		// The header has no modification time, so that the same files give the same package: lock files contain its checksum.
 		header := tar.Header{Name: "package/" + name, Mode: 0o644, Size: int64(len(content)), Format: tar.FormatUSTAR}
 		if err := w.WriteHeader(&header); err != nil {
 			return err

@@ -164,7 +164,7 @@ func (c *webClient) onCandidate(m protocol.ClientMessage) error {
 	if p := cmp.Or(c.nextPeer, c.peer); p != nil {
 		return c.addCandidate(p, line)
 	}
-	if len(c.earlyCandidates) <= rtc.MaxCandidates { // one too many is kept, so that AddCandidate reports it
+	if len(c.earlyCandidates) <= rtc.MaxCandidates { // one more than the limit is kept, so that AddCandidate reports the excess
 		c.earlyCandidates = append(c.earlyCandidates, line)
 	}
 	return nil
@@ -203,7 +203,8 @@ func (c *webClient) onConnected(p *peer) {
 	c.routeVoice()
 }
 
-// losePeer closes a lost peer. message is the reason without a full stop, or "" if the client knows it.
+// losePeer closes a lost peer. message is the reason, without a full stop, for an error to the client. It is "" if the
+// client knows the reason.
 func (c *webClient) losePeer(p *peer, message string) {
 	switch p {
 	case c.peer:
@@ -234,8 +235,8 @@ func (c *webClient) closePeer(p *peer) {
 	c.closers.Go(p.closeAndWait)
 }
 
-// sendCandidate sends the client one of our candidates. It is sent after the answer, because the loop was still making
-// the answer when the candidate was found.
+// sendCandidate sends the client a candidate of the gateway; an empty line means that there are no more. Candidates found
+// while the loop builds the answer are posted to the loop, so they follow the answer.
 func (c *webClient) sendCandidate(p *peer, line string) {
 	if line == "" {
 		c.router.sendMessage(p.offerRoute, protocol.EndOfCandidatesMessage())

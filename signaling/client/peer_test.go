@@ -191,7 +191,7 @@ func TestPeersThatDoNotConnect(t *testing.T) {
 	}
 }
 
-// The voice is held for a first peer, and returned to the socket if that does not connect.
+// The voice is held for a first peer, and returns to the socket if the peer does not connect.
 func firstPeerFails(t *testing.T, c *testkit.Client) func(*testing.T) {
 	testkit.NewPhone(t, c, testkit.PhoneOptions{}).OfferOnly(false)
 	c.AwaitEvent("WEBRTC_ANSWER")
@@ -220,7 +220,7 @@ func anotherPeerFails(t *testing.T, c *testkit.Client) func(*testing.T) {
 	first := testkit.NewPhone(t, c, testkit.PhoneOptions{})
 	first.Negotiate(false)
 	first.AwaitConnected()
-	first.CheckBothWays(440) // so that the gateway knows, too, that it is connected
+	first.CheckBothWays(440) // now the gateway, too, knows that the peer is connected
 	testkit.NewPhone(t, c, testkit.PhoneOptions{}).OfferOnly(false)
 	return func(t *testing.T) {
 		m := c.AwaitError("peer_failed", "")
@@ -242,8 +242,8 @@ func anotherPeerFails(t *testing.T, c *testkit.Client) func(*testing.T) {
 	}
 }
 
-// A restart of ICE cuts the old path, so if it does not connect, the peer ends after the same time as a first
-// connection would; one that connects does not affect the peer.
+// A restart of ICE cuts the old path. If the restart does not connect, the peer is closed after the same time as a first
+// peer. A restart that connects leaves the peer open.
 func restartFails(t *testing.T, c *testkit.Client) func(*testing.T) {
 	p := testkit.NewPhone(t, c, testkit.PhoneOptions{})
 	p.Negotiate(false)
@@ -277,7 +277,7 @@ func TestSocketAudioEndsTheHold(t *testing.T) {
 			}
 			c.Send("SEND_MESSAGE", testkit.TextPayload("Hello"))
 			c.AwaitEvent("AUDIO_CHUNK")
-			if d := time.Since(start); d > 10*time.Second { // a peer that does not connect is closed after 15
+			if d := time.Since(start); d > 10*time.Second { // without this, the voice is held until the peer is closed: connectTimeout
 				t.Errorf("the voice was held for %v", d)
 			}
 		})

@@ -300,7 +300,7 @@ func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
 	checkStillWorks(t, c)
 }
 
-// At most maxPuzzles messages in pieces may be incomplete.
+// At most maxIncomplete messages in pieces, which is 4, may be incomplete.
 func TestTooManyMessagesInPieces(t *testing.T) {
 	t.Parallel()
 	c := testkit.OpenConversation(t, testkit.StartGateway(t), `{}`)
@@ -957,7 +957,7 @@ func expectTranscript(c *testkit.Client, text string) {
 	})
 }
 
-// encodePicture returns a PNG in base64, followed by so many bytes.
+// encodePicture returns a small PNG in base64, with a number of zero bytes behind the image.
 func encodePicture(t *testing.T, behind int) string {
 	t.Helper()
 	var b bytes.Buffer

@@ -12,7 +12,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// While a peer is connected the loss of both directions is known; when it has ended their quality is reported.
+// While a peer is connected, the loss of both directions is known. After its end, the quality of both is reported.
 func TestCallQualityIsReported(t *testing.T) {
 	t.Parallel()
 	got := make(chan rtc.Quality, 10)

@@ -52,7 +52,7 @@ type router struct {
 
 func newRouter() *router { return &router{wake: make(chan struct{})} }
 
-// sendMessage queues a message. It never blocks.
+// sendMessage queues a message for a route. Only messages of routeEvents get a sequence number. It never blocks.
 func (r *router) sendMessage(by route, m protocol.ServerMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +83,8 @@ func (r *router) removeTransport(lost transport) {
 	}
 }
 
-// close declares that no further transport will be connected: messages without a transport are dropped.
+// close records that no further transport will be connected. From now on, messages for which no transport is left are
+// dropped.
 func (r *router) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +98,8 @@ func (r *router) wakeWaiters() {
 	r.wake = make(chan struct{})
 }
 
-// writeMessage is [signaling.SocketOptions].Write. Its only error is a client that is too slow.
+// writeMessage is [signaling.SocketOptions].Write. It returns [signaling.ErrSlow] if the client is too slow, or the error
+// of ctx. If a transport fails, the message is lost and the next message takes the other transport.
 func (r *router) writeMessage(ctx context.Context, m signaling.Outgoing) error {
 	by, err := r.awaitTransport(ctx, route(m.Route), len(m.Data))
 	if by == nil || err != nil {
@@ -112,7 +114,8 @@ func (r *router) writeMessage(ctx context.Context, m signaling.Outgoing) error {
 	return nil
 }
 
-// awaitTransport waits for a transport that accepts a message of size bytes. It returns nil if there will be none.
+// awaitTransport waits for a transport to send a message of size bytes, and prefers one that need not split it. It
+// returns nil if no transport is left after close.
 func (r *router) awaitTransport(ctx context.Context, preferred route, size int) (transport, error) {
 	for {
 		r.mu.Lock()

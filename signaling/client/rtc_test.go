@@ -15,7 +15,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// served is a gateway option: WebRTC on other ports.
+// served returns an option that makes the gateway use these WebRTC options, for example other ports.
 func served(t *testing.T, o rtc.Options) testkit.Option {
 	t.Helper()
 	o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -66,7 +66,7 @@ func TestWebRTCOverTCP(t *testing.T) {
 	p.CheckBothWays(440)
 }
 
-// A client that sends more candidates than are tried gets one warning, and connects with the first ones.
+// A client that sends more candidates than the gateway tries gets one warning, and connects with the first ones.
 func TestTooManyCandidates(t *testing.T) {
 	t.Parallel()
 	c := testkit.OpenConversation(t, testkit.StartGateway(t), `{}`)

@@ -22,7 +22,7 @@ func sendWithID(c *testkit.Client, id, kind, payload string) {
 	c.SendFrame(websocket.TextMessage, []byte(`{"type":"`+kind+`","id":"`+id+`","payload":`+payload+`}`))
 }
 
-// entries waits for the next CONTEXT.
+// entries waits for the next CONTEXT, and returns its entries.
 func entries(c *testkit.Client) []contextEntry {
 	c.T.Helper()
 	var p struct{ Entries []contextEntry }
@@ -36,7 +36,7 @@ type contextEntry struct {
 	Cut                 bool
 }
 
-// typedTexts returns the texts of the person so far.
+// typedTexts returns the texts that the person has typed or said so far.
 func typedTexts(c *testkit.Client) []string {
 	c.T.Helper()
 	c.Send("GET_CONTEXT", "")
@@ -77,8 +77,8 @@ func TestContextIsTheConversation(t *testing.T) {
 	}
 }
 
-// TestEachIDIsActedOnOnce repeats messages that have arrived, like a client that cannot know, within a connection and
-// after a resume, which reports what arrived.
+// TestEachIDIsActedOnOnce repeats messages that have arrived, like a client that does not know that. It does so within a
+// connection, and after a resume, which reports the IDs that have arrived.
 func TestEachIDIsActedOnOnce(t *testing.T) {
 	t.Parallel()
 	g := testkit.StartGateway(t)
@@ -177,7 +177,8 @@ func TestWaitForGeminiIsReported(t *testing.T) {
 	}
 }
 
-// TestWhoSendsAsClientsDoIsNotHeldBack sends the messages of a busy client, after 10 s in which it could not send.
+// TestWhoSendsAsClientsDoIsNotHeldBack sends the messages that a busy client has queued in 10 s without a connection, and
+// then those of two more seconds. The client is not throttled.
 func TestWhoSendsAsClientsDoIsNotHeldBack(t *testing.T) {
 	t.Parallel()
 	c := testkit.OpenConversation(t, testkit.StartGateway(t), `{}`)

@@ -127,7 +127,7 @@ func ReadSite(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	all := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		f := &file{mediaType: mime.TypeByExtension(path.Ext(name)), plain: sources[name]}
-		if path.Ext(name) == ".webmanifest" { // no table of types has it
+		if path.Ext(name) == ".webmanifest" { // mime.TypeByExtension does not know it
 			f.mediaType = "application/manifest+json"
 		}
 		if base, _, _ := mime.ParseMediaType(f.mediaType); base == "text/javascript" || base == "text/css" {
@@ -168,8 +168,8 @@ func (s *Site) withBackend(backend string) *Site {
 
 var reference = regexp.MustCompile(`\b(href|src)="([^":]+\.(?:js|css))"`)
 
-// withVersion changes a page's references to scripts and styles to /v/VERSION/, where browsers cache them permanently.
-// folder is the folder of the page.
+// withVersion returns a page in folder with its references to scripts and styles changed to /v/VERSION/, where browsers
+// cache them permanently.
 func (s *Site) withVersion(folder string, html []byte) []byte {
 	top := strings.Repeat("../", strings.Count(path.Join("/", folder, "x"), "/")-1)
 	return reference.ReplaceAllFunc(html, func(found []byte) []byte {

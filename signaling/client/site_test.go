@@ -142,7 +142,7 @@ func TestPageTakesLittleMemory(t *testing.T) {
 		files[fmt.Sprintf("%d.js", i)] = &fstest.MapFile{Data: []byte("export const a=[" + strings.Repeat("1,", 3000) + "1]")}
 	}
 	took := uint64(math.MaxUint64)
-	for range 3 { // other work of this process counts, too, but not each time
+	for range 3 { // the measurement includes other work of this process, but not each time
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		if _, err := client.ReadSite(nil, files); err != nil {

@@ -23,7 +23,7 @@ import (
 
 const turnSecret = "north"
 
-// awaitICEServers returns the ICE servers that a client gets.
+// awaitICEServers returns the ICE servers in the first message that a client has received.
 func awaitICEServers(t *testing.T, c *testkit.Client) []webrtc.ICEServer {
 	t.Helper()
 	var connected struct {
@@ -42,7 +42,7 @@ func awaitICEServers(t *testing.T, c *testkit.Client) []webrtc.ICEServer {
 	return servers
 }
 
-// sharedSecret adds credentials by turnSecret to TURN servers, as a gateway does.
+// sharedSecret returns a function like that of a gateway: it returns the servers with credentials made from turnSecret.
 func sharedSecret(servers []signaling.ICEServer) func() []signaling.ICEServer {
 	return func() []signaling.ICEServer { return signaling.ICEServersFor(servers, turnSecret, time.Now()) }
 }

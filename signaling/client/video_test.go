@@ -27,7 +27,7 @@ import (
 	"voxgate/signaling"
 )
 
-// tap is a proxy between a gateway and its model that stores the pictures for the model.
+// tap is a proxy between a gateway and its model. It stores the size and the time of each picture.
 type tap struct {
 	mu       sync.Mutex
 	pictures []seen
@@ -38,7 +38,7 @@ type seen struct {
 	at            time.Time
 }
 
-// withTap is the option of a gateway with a tap.
+// withTap returns an option that makes the gateway reach its model through the tap k.
 func withTap(t *testing.T, k *tap) testkit.Option {
 	return func(_ *testkit.Endpoints, ho *bridge.Options) {
 		model := "ws" + strings.TrimPrefix(ho.Client.BaseURL, "http")
@@ -265,7 +265,7 @@ func TestCameraComesAndGoes(t *testing.T) {
 	p.CheckBothWays(440)
 }
 
-// TestTheNewestCameraWins sends two at once.
+// TestTheNewestCameraWins sends the video of two cameras at once: only the newer one is used.
 func TestTheNewestCameraWins(t *testing.T) {
 	t.Parallel()
 	k := &tap{}
@@ -295,7 +295,7 @@ func TestVideoOfAnotherCodecIsRefusedInWords(t *testing.T) {
 	const h264 = "m=video 9 UDP/TLS/RTP/SAVPF 102 103\r\nc=IN IP4 0.0.0.0\r\na=mid:cam\r\n" +
 		"a=rtpmap:102 H264/90000\r\na=rtpmap:103 rtx/90000\r\na=%s\r\n"
 	offer := fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", fingerprint)
-	p.SendOffer(offer + fmt.Sprintf(h264, "recvonly")) // it wants to receive video, which is another matter
+	p.SendOffer(offer + fmt.Sprintf(h264, "recvonly")) // an offer to receive video, which causes no warning
 	c.AwaitEvent("WEBRTC_ANSWER")
 	for range 2 {
 		p.SendOffer(offer + fmt.Sprintf(h264, "sendonly"))
@@ -325,7 +325,7 @@ func TestWhoOnlyWantsToSeeGetsNothing(t *testing.T) {
 		t.Errorf("the answer is\n%s", answer)
 	}
 	p.AwaitConnected()
-	if n := c.CountWarnings("") - c.CountWarnings(signaling.RateLimitMessage); n != 0 { // a busy machine may delay any of them
+	if n := c.CountWarnings("") - c.CountWarnings(signaling.RateLimitMessage); n != 0 { // not those of a busy machine
 		t.Errorf("warned %d times", n)
 	}
 }

@@ -35,7 +35,7 @@ type webClient struct {
 
 	socketPace, channelPace *signaling.RateLimiter
 
-	toldToMove atomic.Bool // the client was asked to move to another gateway: once its socket is closed, it has left
+	toldToMove atomic.Bool // the client was asked to move to another gateway; once its socket is closed, it counts as gone
 
 	// Guarded by mu.
 	mu        sync.Mutex
@@ -62,8 +62,8 @@ type webClient struct {
 	closers         sync.WaitGroup // peers being closed
 }
 
-// postToLoop queues f for the client's loop (Serve), or drops it after the loop. It never blocks: Pion also calls back
-// in the loop's goroutine.
+// postToLoop queues f for the client's loop (Serve); after the loop has ended, f is dropped. postToLoop never blocks,
+// because Pion may also call it in the loop's goroutine.
 func (c *webClient) postToLoop(f func()) { c.queue.enqueue(f) }
 
 // runInLoop makes the client's loop (Serve) run f, and blocks until it has. The caller reads no further message
@@ -287,7 +287,8 @@ func (c *webClient) stopCapture() {
 	c.cameras.Stop()
 }
 
-// sendGoodbye sends the client the reason for the end, and returns the close code and reason for the socket.
+// sendGoodbye sends the client the reason for the end, which is err. It returns the error for the socket's close frame:
+// err, or nil if a setup has failed with [signaling.CloseFailed], because the client already has that reason.
 func (c *webClient) sendGoodbye(err error) error {
 	end := func(w route, reason string) { c.router.sendMessage(w, protocol.DisconnectedMessage(reason)) }
 	code, reason := signaling.CloseReason(err)
@@ -315,7 +316,7 @@ func (c *webClient) sendGoodbye(err error) error {
 		c.router.sendMessage(routeSocket, protocol.SetupRefusedMessage(bridge.AsError(err)))
 		c.sendError(routeSocket, err)
 		end(routeSocket, reason)
-		if code == signaling.CloseFailed { // not logged elsewhere, and the client knows why it was rejected
+		if code == signaling.CloseFailed { // the client knows why it was rejected: close normally
 			return nil
 		}
 	}

@@ -68,8 +68,8 @@ func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, i
 	return b.encode(s), isInteractive(s.Elements), nil
 }
 
-// BuildQuestion returns the arguments with which a client asks a tool's question. canvas is "schema" as in Put. The
-// board does not change.
+// BuildQuestion returns the arguments with which a client shows the question of a tool. The parameter canvas has the form
+// of "schema" in Put, and must have an input or a button. The board does not change.
 func (b *Board) BuildQuestion(canvas json.RawMessage) (args json.RawMessage, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,7 +151,7 @@ func (b *Board) merge(added []element) ([]element, error) {
 	return all, b.check(all)
 }
 
-// findElement returns the element with an ID, or nil. form reports whether the element is in a form.
+// findElement returns a pointer to the element with an ID, or nil. form is true if the element is inside a form.
 func findElement(elements []element, id string) (place *element, form bool) {
 	if id == "" {
 		return nil, false

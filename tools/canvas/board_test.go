@@ -21,13 +21,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func sign(url string) string { return "canvas/image?u=" + url }
 
-// args wraps a schema as a model sends it.
+// args returns the arguments with which a model sends a schema.
 func args(schema string) json.RawMessage {
 	b, _ := json.Marshal(map[string]string{"schema": schema})
 	return b
 }
 
-// schemaOf unwraps what a client gets.
+// schemaOf returns the schema in the arguments that a client gets.
 func schemaOf(t testing.TB, args json.RawMessage) string {
 	t.Helper()
 	var a map[string]string
@@ -64,7 +64,7 @@ func TestDeclarations(t *testing.T) {
 			parameters.Properties.Schema.Type != "string" {
 			t.Errorf("%s takes %s", d.Name, d.Parameters)
 		}
-		// What a model is given as an example must be good.
+		// The example in the description for the model must be valid.
 		_, example, _ := strings.Cut(parameters.Properties.Schema.Description, "e.g., ")
 		put(t, canvas.NewBoard(nil), canvas.Create, example)
 		if !canvas.IsCanvas(d.Name) || !strings.Contains(d.Title, "canvas…") || d.Timeout != tools.PersonTimeout ||
@@ -240,7 +240,7 @@ func TestPutRefuses(t *testing.T) {
 func TestSources(t *testing.T) {
 	b := canvas.NewBoard(sign)
 	b.AddReferences(json.RawMessage(`{"photo":"photo:a-1","more":[{"deep":["video:v","audio:a"]}],"other":"photo:b/c","text":"see photo:c"}`))
-	b.AddReferences(json.RawMessage(`"image:d`)) // no JSON
+	b.AddReferences(json.RawMessage(`"image:d`)) // not JSON
 	for _, test := range []struct {
 		kind, src string
 		good      bool
@@ -328,7 +328,7 @@ func TestAppend(t *testing.T) {
 			t.Errorf("%s: %v", test.schema, err)
 		}
 	}
-	put(t, b, canvas.Show, `{"type":"form","elements":[{"type":"input","id":"a"}]}`) // a new canvas knows nothing of the last
+	put(t, b, canvas.Show, `{"type":"form","elements":[{"type":"input","id":"a"}]}`) // a new canvas does not keep elements of the last one
 }
 
 func TestAppendKeepsTheLimits(t *testing.T) {
@@ -343,12 +343,12 @@ func TestAppendKeepsTheLimits(t *testing.T) {
 	put(t, b, canvas.Create, `{"type":"text","id":"a","value":""}`)
 	big := strings.Repeat("b", 200<<10)
 	put(t, b, canvas.Append, `{"type":"text","id":"a","value":"`+big+`"}`)
-	put(t, b, canvas.Append, `{"type":"text","id":"a","value":"`+big+`"}`) // in its place
+	put(t, b, canvas.Append, `{"type":"text","id":"a","value":"`+big+`"}`) // replaces the first text, so the size stays
 	if _, _, err := b.Put(canvas.Append, args(`{"type":"text","value":"`+big+`"}`)); err == nil {
 		t.Error("400 KB")
 	}
 	put(t, b, canvas.Append, `{"type":"text","value":"small"}`)
-	// What is added for the client counts.
+	// The addresses that are added for the client count, too.
 	image := `{"type":"image","src":"https://a.test/` + strings.Repeat("i", 1500) + `"}`
 	images := "[" + strings.Repeat(image+",", 99) + image + "]"
 	put(t, canvas.NewBoard(nil), canvas.Create, images)
@@ -357,7 +357,7 @@ func TestAppendKeepsTheLimits(t *testing.T) {
 	}
 }
 
-// Was wrong: a canvas was refused for a button that models add although a canvas has it anyway.
+// A regression test: a canvas was rejected because of a dismiss button, which models add although every canvas has one.
 func TestDismissButtonIsLeftOut(t *testing.T) {
 	b := canvas.NewBoard(nil)
 	clean, interactive := put(
@@ -418,7 +418,7 @@ func TestConcurrentBoardUse(t *testing.T) {
 	all.Wait()
 }
 
-// elements are all elements of a clean canvas.
+// elements returns all elements of a clean canvas.
 func elements(t testing.TB, clean string) (all []map[string]any) {
 	t.Helper()
 	var sheet struct {
@@ -480,7 +480,7 @@ func checkHTML(t testing.TB, text string) {
 	}
 }
 
-// hostile is HTML that must do nothing, with what is left of it.
+// hostile lists malicious HTML, with the harmless HTML that must be left of it.
 var hostile = []struct{ html, want string }{
 	{`<script>alert(1)</script>`, ``},
 	{`<SCRIPT SRC=//evil.test></SCRIPT>a`, `a`},

@@ -13,7 +13,7 @@ import (
 	"voxgate/tools/canvas"
 )
 
-// suggestions have the structure of Google's.
+// suggestions is HTML with the structure of Google's search suggestions.
 const suggestions = `<style>.container{display:flex} @media (prefers-color-scheme: dark){.chip{color:#fff}}</style>
 <div class="container"><svg class="logo-light" viewBox="0 0 24 24"></svg>
 <a class="chip" href="https://www.google.com/search?q=parrots">parrots</a></div>`

@@ -128,8 +128,8 @@ func (f *Fetcher) forward(ctx context.Context, w http.ResponseWriter, address st
 	}
 }
 
-// fetch requests address. It returns the content type, the first bytes of the body as start, and the rest as body.
-// Errors reveal nothing about the network.
+// fetch requests address. It returns the content type, the first bytes of the content (start), and a reader of the rest
+// (body), which the caller must close. Errors reveal nothing about the network.
 func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser, kind string, start []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	svg  = `<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>`
 )
 
-// outside starts a stranger's server and a gateway that can reach it, as if it had a public address.
+// outside starts a third party's server, and a gateway whose fetcher can reach the server although it is on the loopback.
 func outside(t *testing.T, handler http.HandlerFunc) (stranger, gateway *httptest.Server, fetcher *canvas.Fetcher) {
 	t.Helper()
 	stranger = httptest.NewTLSServer(handler)
@@ -38,7 +38,7 @@ func outside(t *testing.T, handler http.HandlerFunc) (stranger, gateway *httptes
 	return stranger, gateway, fetcher
 }
 
-// load loads a path of the gateway. The error is that of a body that breaks off.
+// load requests a path of the gateway, and returns the response and its body. It returns an error if the body is cut off.
 func load(t *testing.T, gateway *httptest.Server, path string) (*http.Response, string, error) {
 	t.Helper()
 	response, err := gateway.Client().Get(gateway.URL + "/" + path)
@@ -150,12 +150,12 @@ func TestFetchOfHostileServers(t *testing.T) {
 	}
 }
 
-// zeros never ends.
+// zeros is an endless reader of zero bytes.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
-// Where a client is led to by a redirect is tested with the guard itself.
+// Private addresses are rejected. Redirects to them are tested in package guard.
 func TestFetchRefusesPrivateAddresses(t *testing.T) {
 	inside := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer inside.Close()
@@ -219,7 +219,7 @@ func TestSignatureExpires(t *testing.T) {
 	})
 }
 
-// refusing is a network that is down.
+// refusing is a transport on which every request fails, as if the network were down.
 type refusing struct{}
 
 func (refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// installEverything puts the MCP SDK's example server in the PATH, as go install would.
+// installEverything builds the MCP SDK's example server "everything", and adds its folder to the PATH.
 func installEverything(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -131,7 +131,7 @@ func TestInvalidFiles(t *testing.T) {
 	}
 }
 
-// MCP servers that do not start cost only their own tools: the file's others are there. The log names the server, and no secret.
+// If an MCP server does not start, only its own tools are missing. The log names the server, without secrets.
 func TestServersThatDoNotStart(t *testing.T) {
 	t.Setenv("HIDDEN", "hidden")
 	var log bytes.Buffer
@@ -156,7 +156,8 @@ func TestServersThatDoNotStart(t *testing.T) {
 	}
 }
 
-// TestDuplicateToolNames: a webhook and an MCP server have a tool of one name. The server that had started is ended: goleak looks.
+// TestDuplicateToolNames: a webhook and an MCP server have a tool of the same name, which is an error. goleak checks that the
+// started server has ended.
 func TestDuplicateToolNames(t *testing.T) {
 	installEverything(t)
 	path := write(t, `{"webhooks":[{"name":"greet","description":"d","url":"http://localhost/","secret":"s"}],
@@ -174,7 +175,7 @@ func TestCurrentTime(t *testing.T) {
 	}
 	defer c.Close()
 	tool := c.Tools()[0]
-	synctest.Test(t, func(t *testing.T) { // its clock begins at the year 2000
+	synctest.Test(t, func(t *testing.T) { // the fake clock starts in the year 2000
 		got, err := tool.Run(t.Context(), json.RawMessage(`{"timezone":"America/New_York"}`))
 		const want = `{"spoken":"Friday, 31 December 1999, 19:00","time":"1999-12-31T19:00:00-05:00","timezone":"America/New_York"}`
 		if string(got) != want || err != nil {

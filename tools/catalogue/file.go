@@ -28,7 +28,8 @@ type file struct {
 // fields maps the names of an object's fields to pointers to which their values are decoded.
 type fields map[string]any
 
-// position returns the JSON error of a text, and its place as ":line:column", both counted from 1.
+// position returns the JSON syntax error of a text, and its place as ":line:column", both counted from 1. Both results are
+// zero for valid JSON.
 func position(text []byte) (where string, err error) {
 	var syntax *json.SyntaxError
 	if err = json.Unmarshal(text, new(any)); !errors.As(err, &syntax) {

@@ -62,7 +62,7 @@ func serve(t *testing.T, handler http.HandlerFunc, timeout time.Duration) (*http
 	return server, client
 }
 
-// get expects a request to fail, and returns why.
+// get sends a request that must fail, and returns its error.
 func get(t *testing.T, client *http.Client, address string) error {
 	t.Helper()
 	r, err := client.Get(address)
@@ -134,7 +134,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// stranger redirects what is a public address in the eyes of a test to a private one.
+// stranger is a transport that answers requests for stranger.test, a public host in these tests, with a redirect to a private
+// address.
 type stranger struct {
 	http.RoundTripper
 	to string
@@ -168,13 +169,13 @@ func TestBounds(t *testing.T) {
 			w.Header().Set("X-Long", strings.Repeat("x", 100<<10))
 		case "/never":
 			<-r.Context().Done()
-			panic(http.ErrAbortHandler) // a return would send a 200, which may arrive while the client still closes
+			panic(http.ErrAbortHandler) // returning would send status 200, which the client might still receive
 		case "/endless":
 			for r.Context().Err() == nil {
 				_, _ = w.Write(make([]byte, 1<<10))
 			}
 		}
-	}, 5*time.Second) // a busy machine needs some of it for the handshake
+	}, 5*time.Second) // long enough for the TLS handshake on a busy machine
 	_ = get(t, client, server.URL+"/header")
 	_ = get(t, client, server.URL+"/never")
 	r, err := client.Get(server.URL + "/endless")
@@ -188,7 +189,7 @@ func TestBounds(t *testing.T) {
 }
 
 func TestNoProxyOfTheEnvironment(t *testing.T) {
-	// By requests it cannot be seen: no proxy is asked for addresses of this machine.
+	// Requests cannot show this, because Go uses no proxy for addresses of this machine.
 	if transport, ok := guard.Client(guard.Options{}).Transport.(*http.Transport); !ok || transport.Proxy != nil {
 		t.Error("there is a proxy")
 	}

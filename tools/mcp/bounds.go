@@ -57,7 +57,8 @@ func (b *boundedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// boundBody limits the body of a response; call is the context of the call it belongs to, or nil.
+// boundBody limits the messages in the body of a response. If the parameter call, the context of a tool call, is not nil, the
+// body is closed when it is done.
 func boundBody(answer *http.Response, call context.Context) {
 	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	body := &boundedBody{ReadCloser: answer.Body, isStream: kind == "text/event-stream", atStart: true, release: func() bool { return true }}
@@ -144,7 +145,7 @@ func (r *messageReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readLine returns a line including its newline, which the last one may lack.
+// readLine returns a line with its newline; the last line may have none. A line longer than maxFrame is an error.
 func (r *messageReader) readLine() (line []byte, err error) {
 	for {
 		part, err := r.input.ReadSlice('\n')
@@ -157,7 +158,8 @@ func (r *messageReader) readLine() (line []byte, err error) {
 	}
 }
 
-// messageIn returns where a JSON-RPC message begins in a line, or -1. Text printed without a newline may precede it.
+// messageIn returns the index at which a JSON-RPC message begins in a line, or -1. Other text may precede the message, if
+// the server has printed it without a newline.
 func messageIn(line []byte) int {
 	first := len(line) - len(bytes.TrimLeft(line, " \t\r"))
 	for _, begin := range []int{first, bytes.Index(line, []byte(`{"`)), bytes.LastIndex(line, []byte(`{"jsonrpc"`))} {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestAnswersAreBounded has a server answer at length: no message is read beyond its bound, whatever carries it, and a stream of small
-// messages is read for as long as it lasts.
+// TestAnswersAreBounded: a message longer than maxFrame is not read to its end, in a JSON body or in a stream of events. A
+// stream of small messages has no limit.
 func TestAnswersAreBounded(t *testing.T) {
 	event := func(size int) string { return "data: " + strings.Repeat("a", size) + "\n\n" }
 	for name, test := range map[string]struct {
@@ -55,7 +55,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestAnswerEndsWithItsCall has a server send a byte now and then: nothing is read once the call is over.
+// TestAnswerEndsWithItsCall: a server sends single bytes without end, and the body is closed when its call ends.
 func TestAnswerEndsWithItsCall(t *testing.T) {
 	gone := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +92,7 @@ func TestAnswerEndsWithItsCall(t *testing.T) {
 	<-gone
 }
 
-// TestLinesOfAChildAreBounded has a child process send a line that is too long, or one that is not.
+// TestLinesOfAChildAreBounded: a line of a child process is rejected if it is longer than maxFrame.
 func TestLinesOfAChildAreBounded(t *testing.T) {
 	for size, ok := range map[int]bool{1000: true, 2 * maxFrame: false} {
 		script := fmt.Sprintf(`printf '{"jsonrpc":"2.0","method":"x","params":{"a":"'; head -c %d /dev/zero | tr '\0' a; echo '"}}'; cat`, size)

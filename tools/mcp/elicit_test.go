@@ -11,7 +11,7 @@ import (
 	"voxgate/tools/mcp"
 )
 
-// asked is a person who gets canvases and gives answers.
+// asked is a user who gets questions as canvases, and gives the listed answers.
 type asked struct {
 	canvases []string
 	answers  []string
@@ -110,7 +110,7 @@ func TestElicitation(t *testing.T) {
 	})
 }
 
-// compact brings JSON into one form.
+// compact returns JSON in a normal form, so that two texts can be compared.
 func compact(t *testing.T, text string) string {
 	t.Helper()
 	var v any
@@ -129,8 +129,8 @@ func TestElicitationWithoutUser(t *testing.T) {
 	})
 }
 
-// TestElicitationReachesItsCaller: a question reaches the user of its own call while other calls run. Where the protocol does not say
-// whose it is, it reaches nobody, also when there is only one call.
+// TestElicitationReachesItsCaller: a question reaches the user of its own call while other calls run. In the older protocol a
+// question names no call, so it reaches no user, even if only one call runs.
 func TestElicitationReachesItsCaller(t *testing.T) {
 	question := `{"message":"Sure?","schema":{"type":"object","properties":{}}}`
 	everyNewWay(t, func(t *testing.T, o mcp.Options) {
@@ -167,8 +167,8 @@ func TestElicitationReachesItsCaller(t *testing.T) {
 	})
 }
 
-// TestLateQuestion: a cancelled call that the server still runs asks nobody, not even the only other user with a
-// pending call, who would answer for somebody else.
+// TestLateQuestion: if the server asks a question for a cancelled call, no user gets it. The only other user with a pending
+// call would answer for someone else.
 func TestLateQuestion(t *testing.T) {
 	everyLegacyWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)

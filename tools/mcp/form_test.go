@@ -10,7 +10,7 @@ import (
 	"voxgate/tools"
 )
 
-// TestElicitedNumbers: a client may send a number as text, as an input has it, or as a JSON number; either way no digit is lost.
+// TestElicitedNumbers: a client may send a number as text or as a JSON number, and no digit is lost.
 func TestElicitedNumbers(t *testing.T) {
 	for put, want := range map[string]string{
 		`"1000000"`:          `{"n":1000000}`,

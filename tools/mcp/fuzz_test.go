@@ -15,7 +15,7 @@ import (
 	"voxgate/tools/mcp"
 )
 
-// FuzzMessages has a server answer anything to the question which tools it has, and to a call of one. What the model gets is JSON.
+// FuzzMessages: a server sends arbitrary answers to tools/list and to a tool call. The model always gets JSON.
 func FuzzMessages(f *testing.F) {
 	const list = `{"tools":[{"name":"f","description":"x","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}]}`
 	for _, result := range []string{

@@ -13,7 +13,7 @@ import (
 	"voxgate/tools/mcp"
 )
 
-// pid is the child process of the server.
+// pid returns the process ID of the server's child process.
 func pid(t *testing.T, s *mcp.Server) int {
 	t.Helper()
 	got, err := run(t, t.Context(), s, "process", `{}`)
@@ -24,16 +24,16 @@ func pid(t *testing.T, s *mcp.Server) int {
 	return process.PID
 }
 
-// large is more than a pipe holds (64 KiB).
+// large is an argument larger than the buffer of a pipe (64 KiB).
 var large = `{"x":"` + strings.Repeat("x", 200_000) + `"}`
 
-// TestHungServer: a child that does not read holds up no call for longer than its time, and is started again when enough of them were
-// not answered.
+// TestHungServer: calls of a child that does not read end at their timeouts. After enough unanswered calls the child is
+// restarted.
 func TestHungServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	t.Parallel() // a child has seconds to end by itself
+	t.Parallel() // in parallel, because a child may take seconds to end
 	s := connect(t, ourselves("newest"))
 	first := pid(t, s)
 	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
@@ -46,7 +46,7 @@ func TestHungServer(t *testing.T) {
 		}
 		cancel()
 	}
-	// One of them may have ended before it was sent, and does not count: so may this one.
+	// A call that ends before it is sent does not count as unanswered, so further calls may be needed.
 	var second struct{ PID int }
 	for range 20 {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, tools.ErrTimeout)
@@ -61,12 +61,12 @@ func TestHungServer(t *testing.T) {
 	}
 }
 
-// TestCloseHungServer: Close ends a child that does not read, and the calls that are stuck in the pipe to it.
+// TestCloseHungServer: Close ends a child that does not read, and the calls that are blocked by the full pipe.
 func TestCloseHungServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	t.Parallel() // a child has seconds to end by itself
+	t.Parallel() // in parallel, because a child may take seconds to end
 	s := connect(t, ourselves("legacy"))
 	if err := syscall.Kill(pid(t, s), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

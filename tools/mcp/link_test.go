@@ -18,8 +18,8 @@ import (
 	"voxgate/tools"
 )
 
-// peer is a server of the older protocol in the test's own bubble of time. Its tool "slow" says that it runs, does not care for being
-// cancelled, and answers when it is asked to. It must be closed, which answers what is open.
+// peer is a server of the older protocol, for tests with a fake clock. Its tool "slow" sends a value to runs, ignores
+// cancellation, and returns when the test sends to answer. The peer must be closed, which ends all open calls.
 type peer struct {
 	*sdk.Server
 	link *link
@@ -71,7 +71,7 @@ func (p *peer) close() {
 	<-p.link.closed
 }
 
-// abandoned makes a call, of a person who must not be asked, that runs and is then cancelled.
+// abandoned starts a call and cancels it while it runs. Its user must not be asked anything.
 func (p *peer) abandoned(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(tools.WithEnv(t.Context(), &tools.Env{

@@ -25,7 +25,7 @@ import (
 	"voxgate/tools/mcp"
 )
 
-// connect starts a server for the time of the test.
+// connect starts a server, which is closed at the end of the test.
 func connect(t *testing.T, o mcp.Options) *mcp.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -41,15 +41,15 @@ func connect(t *testing.T, o mcp.Options) *mcp.Server {
 	return server
 }
 
-// ourselves are the options of the test's own server as a child process.
+// ourselves returns the options of a server that is this test program as a child process; kind selects its behavior.
 func ourselves(kind string) mcp.Options {
 	return mcp.Options{Name: "test", Command: []string{os.Args[0]}, Env: map[string]string{
-		"TEST_MCP_SERVER": kind, "GORACE": "atexit_sleep_ms=0", // the race detector holds a process for a second when it ends
+		"TEST_MCP_SERVER": kind, "GORACE": "atexit_sleep_ms=0", // otherwise the race detector delays the end of a process by a second
 	}}
 }
 
-// everyWay runs a test against the server over each transport, in the newest protocol and in the one before: at the same time, since
-// a child process may have seconds to end by itself.
+// everyWay runs a test against the server over each transport, in the newest protocol and in the one before. The runs are
+// parallel, because a child process may take seconds to end.
 func everyWay(t *testing.T, test func(t *testing.T, o mcp.Options)) {
 	everyNewWay(t, test)
 	everyLegacyWay(t, test)
@@ -191,7 +191,7 @@ func TestCancel(t *testing.T) {
 		if _, err := run(t, ctx, s, "hang", `{}`); !errors.Is(err, tools.ErrCancelled) {
 			t.Errorf("%v", err)
 		}
-		if _, err := run(t, t.Context(), s, "cancelled", `{}`); err != nil { // returns when the server knows
+		if _, err := run(t, t.Context(), s, "cancelled", `{}`); err != nil { // returns when the server has noticed the cancellation
 			t.Error(err)
 		}
 	})
@@ -218,7 +218,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	})
 }
 
-// logged is a log that tests wait on.
+// logged is a log whose lines tests can wait for.
 type logged struct {
 	mu    sync.Mutex
 	text  string
@@ -267,7 +267,7 @@ func TestListChanged(t *testing.T) {
 	})
 }
 
-// TestRestart: the server crashes and is started again at the next call, but not again and again.
+// TestRestart: after a crash the server is restarted at the next call. After repeated crashes, restarts are delayed.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"newest", "legacy"} {
@@ -283,7 +283,8 @@ func TestRestart(t *testing.T) {
 				}
 				l.wait(t, "exit status 7")
 			}
-			// Started at once after the first crash, and then after pauses: one of 1 s, which a slow machine may miss, of 2 s, …
+			// The server restarts at once after the first crash, and then after pauses of 1 s, 2 s and so on. A slow machine may
+			// miss the first pause.
 			for i := range 5 {
 				crash()
 				got, err := run(t, t.Context(), s, "text", `{"n":1}`)
@@ -403,12 +404,12 @@ func TestConnectFails(t *testing.T) {
 
 // TestProcessEnvironment checks the environment of the child process, and that no process remains.
 func TestProcessEnvironment(t *testing.T) {
-	t.Parallel() // a child has seconds to end by itself
+	t.Parallel() // in parallel, because a child may take seconds to end
 	for _, kind := range []string{"newest", "stubborn", "abrupt"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			o := ourselves(kind)
-			// A child of the child holds it open for writing.
+			// A child of the stubborn child process holds this FIFO open for writing.
 			fifo := filepath.Join(t.TempDir(), "fifo")
 			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 				t.Fatal(err)
@@ -443,7 +444,7 @@ func TestProcessEnvironment(t *testing.T) {
 				t.Errorf("the process is still there: %v", err)
 			}
 			if held != nil {
-				if _, err := io.ReadAll(held); err != nil { // returns when nobody holds it any more
+				if _, err := io.ReadAll(held); err != nil { // returns when no process holds the FIFO open
 					t.Error(err)
 				}
 			}
@@ -451,7 +452,7 @@ func TestProcessEnvironment(t *testing.T) {
 	}
 }
 
-// TestUnreachable: a server over HTTP that is gone for a while fails its calls, and serves again when it is back.
+// TestUnreachable: while an HTTP server is unreachable its calls fail, and later calls succeed again.
 func TestUnreachable(t *testing.T) {
 	server := newServer(nil, nil)
 	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{Stateless: true})
@@ -478,7 +479,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestOpenBeforeTheServer: a server that is not there when the gateway starts has no tools, and has them when it is there.
+// TestOpenBeforeTheServer: a server that is down when the gateway starts has no tools at first. It has them once it is up.
 func TestOpenBeforeTheServer(t *testing.T) {
 	t.Parallel()
 	server := newServer(nil, nil)
@@ -517,11 +518,11 @@ func TestOpenBeforeTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	never.Close() // in the middle of its pause
+	never.Close() // while it waits for its next try
 }
 
-// TestTheURLStaysSecret: a server whose stream of events breaks, and that is not there any more, is named to nobody by its URL, in which
-// there may be a token. The SDK has it in the text of its error, after 13 to 26 s.
+// TestTheURLStaysSecret: the URL of a server, which may contain a token, is in no error and no log line. The test breaks the
+// stream of events and stops the server. The SDK's error, after 13 to 26 s, contains the URL.
 func TestTheURLStaysSecret(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

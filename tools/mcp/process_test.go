@@ -14,7 +14,7 @@ import (
 	"voxgate/tools"
 )
 
-// logOf returns a child's stderr and what is logged of it, without time and level.
+// logOf returns a writer for a child's stderr, and the log of its lines without time and level.
 func logOf() (*lines, *strings.Builder) {
 	log := &strings.Builder{}
 	w := &lines{stream: "stderr"}
@@ -44,7 +44,7 @@ func TestStderr(t *testing.T) {
 	})
 }
 
-// TestStderrFlood: of many lines only the first of a second are logged, and how many the others were.
+// TestStderrFlood: only the first maxLines lines of each second are logged, and then the number of the dropped lines.
 func TestStderrFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, log := logOf()
@@ -69,7 +69,7 @@ func TestStderrFlood(t *testing.T) {
 	})
 }
 
-// TestStderrIsCheap: what short lines cost is not their number times what comes at once, which is up to 32 KiB.
+// TestStderrIsCheap: the cost of a chunk of up to 32 KiB is linear in its size, also with many short lines.
 func TestStderrIsCheap(t *testing.T) {
 	w := &lines{log: slog.New(slog.DiscardHandler)}
 	defer w.flush()

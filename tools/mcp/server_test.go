@@ -22,16 +22,16 @@ import (
 
 const legacy = "2025-11-25"
 
-// TestMain is also the MCP server at the other end of a pipe.
+// TestMain runs the tests, or an MCP server on stdin and stdout if TEST_MCP_SERVER is set.
 func TestMain(m *testing.M) {
 	if kind := os.Getenv("TEST_MCP_SERVER"); kind != "" {
 		serve(kind)
 		return
 	}
-	if err := os.Setenv("VOXGATE_SECRET", "hidden"); err != nil { // which no child may get
+	if err := os.Setenv("VOXGATE_SECRET", "hidden"); err != nil { // children must not get this variable
 		panic(err)
 	}
-	// Most of what the tests do is waiting for children that end late.
+	// The tests mostly wait for children that end slowly, so many run in parallel.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -46,7 +46,7 @@ func serve(kind string) {
 		os.Exit(3)
 	case "legacy":
 		versions = []string{legacy}
-	case "stubborn": // neither the end of its input nor a signal ends it, and it has a child
+	case "stubborn": // ignores SIGTERM and the end of its input, and has a child process
 		signal.Ignore(syscall.SIGTERM)
 		_ = exec.Command("sh", "-c", `exec sleep 1000 > "$TEST_MCP_FIFO"`).Start()
 	case "noisy":
@@ -54,14 +54,14 @@ func serve(kind string) {
 		server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
 			return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
 				fmt.Print("\x1b[33mDeprecationWarning: old\x1b[0m\n\n42\n\"text\"\nnull\n" + `{"level":"info","msg":{}}` + "\n[1,{}]\n{\n\xff\xfe\n")
-				fmt.Print("listening on {") // and no newline
+				fmt.Print("listening on {") // without a newline
 				return next(ctx, method, r)
 			}
 		})
 		fmt.Print("Server 1.0 started on stdio\n\r\n")
 		_ = server.Run(context.Background(), &sdk.StdioTransport{})
 		return
-	case "abrupt": // ends when the first message is not "initialize", as servers made with older SDKs do
+	case "abrupt": // exits unless the first message is "initialize", like servers with older SDKs
 		abrupt()
 		return
 	}
@@ -87,7 +87,7 @@ func abrupt() {
 	_ = newServer([]string{legacy}, nil).Run(context.Background(), &replay{connection, first})
 }
 
-// newServer makes a server with tools for all that the tests need, in pages of two. No call outlasts quit.
+// newServer returns a server with tools for all tests, which it lists in pages of two. All calls end when quit is closed.
 func newServer(versions []string, quit <-chan struct{}) *sdk.Server {
 	options := &sdk.ServerOptions{PageSize: 2, SupportedProtocolVersions: versions}
 	server := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, options)
@@ -159,7 +159,7 @@ func newServer(versions []string, quit <-chan struct{}) *sdk.Server {
 		return &sdk.CallToolResult{}, nil
 	})
 	add("ask", ask)
-	add("late", func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) { // does not care for being cancelled
+	add("late", func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) { // ignores its cancellation
 		_ = r.Session.NotifyProgress(context.Background(), &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken()})
 		select {
 		case <-released:
@@ -171,7 +171,7 @@ func newServer(versions []string, quit <-chan struct{}) *sdk.Server {
 		asked <- fmt.Sprint(got, err)
 		return &sdk.CallToolResult{}, nil
 	})
-	add("asked", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { // lets "late" ask, and says what came of it
+	add("asked", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { // lets "late" ask, and returns its result
 		released <- struct{}{}
 		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: <-asked}}}, nil
 	})
@@ -192,8 +192,8 @@ func newServer(versions []string, quit <-chan struct{}) *sdk.Server {
 	return server
 }
 
-// ask elicits values by the schema in its arguments and returns what came. For clients of the older protocol the SDK makes a
-// request of the question.
+// ask elicits values with the schema in its arguments, and returns the answer. For clients of the older protocol, the SDK
+// sends the question as a request.
 func ask(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	if len(r.Params.InputResponses) == 0 {
 		var args struct {
@@ -211,7 +211,7 @@ func ask(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error)
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(said)}}}, err
 }
 
-// overHTTP serves a server until the test ends. In the newest protocol sessions are no more.
+// overHTTP serves an MCP server over HTTP until the test ends, and returns its URL. seen is called with each request.
 func overHTTP(t *testing.T, versions []string, seen func(*http.Request)) string {
 	t.Helper()
 	quit := make(chan struct{})
@@ -222,7 +222,7 @@ func overHTTP(t *testing.T, versions []string, seen func(*http.Request)) string 
 	}, &sdk.StreamableHTTPOptions{Stateless: versions == nil, PropagateRequestCancellation: true})
 	end := sync.OnceFunc(func() { close(quit) })
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodDelete { // the SDK's answer waits for the calls of the session, and its client for 5 s
+		if r.Method == http.MethodDelete { // the SDK answers only after the session's calls have ended, and its client waits 5 s
 			end()
 		}
 		handler.ServeHTTP(w, r)
@@ -236,14 +236,14 @@ func overHTTP(t *testing.T, versions []string, seen func(*http.Request)) string 
 	return web.URL
 }
 
-// endSessions ends those that a client has not ended, or was not heard ending.
+// endSessions ends all sessions that are still open, because their client has not ended them or the server has not noticed.
 func endSessions(server *sdk.Server) {
 	for session := range server.Sessions() {
 		_ = session.Close()
 	}
 }
 
-// replay is a transport whose first message was read already.
+// replay is a transport on a connection from which the first message was already read: it returns that message first.
 type replay struct {
 	sdk.Connection
 	first jsonrpc.Message

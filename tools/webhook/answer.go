@@ -48,7 +48,7 @@ func readResult(ctx context.Context, response *http.Response) (json.RawMessage, 
 	return result, nil
 }
 
-// readLines reports each line but the last as progress, and returns the last.
+// readLines reads non-empty lines of JSON. It reports each line but the last as progress, and returns the last.
 func readLines(ctx context.Context, body io.Reader) (last json.RawMessage, err error) {
 	for lines := bufio.NewReader(body); err == nil; {
 		var line []byte

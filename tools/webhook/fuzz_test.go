@@ -11,7 +11,7 @@ import (
 	"voxgate/tools"
 )
 
-// FuzzAnswer has a webhook answer anything. What the model gets is JSON, or there is an error.
+// FuzzAnswer: a webhook sends arbitrary answers. The tool's result is JSON, or an error.
 func FuzzAnswer(f *testing.F) {
 	for _, answer := range []string{
 		`{"ok":true}`, "{\"progress\":1}\n{\"ok\":true}\n", `{"voxgate":{"confirm":"Order?"}}`,

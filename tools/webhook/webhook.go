@@ -169,7 +169,8 @@ func messageID(env *tools.Env) string {
 	}, env.Session+"-"+env.Call+"-"+rand.Text())
 }
 
-// askPerson asks the user if answer is a question, and returns the input.
+// askPerson asks the user if the webhook's answer is a question, and returns the user's input. asked is false if the answer
+// is not a question.
 func askPerson(ctx context.Context, answer json.RawMessage) (input json.RawMessage, asked bool, err error) {
 	var question struct {
 		Voxgate *struct {

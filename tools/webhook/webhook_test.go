@@ -27,9 +27,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // the one of the Standard Webhooks' own tests
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // from the tests of Standard Webhooks
 
-// endpoint is a server with a tool before it, both gone when the test ends.
+// endpoint starts a server, and returns a tool that calls it. The test closes both at its end.
 func endpoint(t testing.TB, handler http.HandlerFunc, change func(*webhook.Options)) tools.Tool {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -94,7 +94,8 @@ func TestRequest(t *testing.T) {
 	verify(t, got.Header, body)
 }
 
-// TestMessageIDs: no id comes twice, whatever ids a model gives its calls, and none has what a signature or a header cannot take.
+// TestMessageIDs: message IDs are unique, whatever IDs the model gives its calls. They contain no characters that a signature
+// or a header does not allow.
 func TestMessageIDs(t *testing.T) {
 	var ids []string
 	tool := endpoint(t, func(_ http.ResponseWriter, r *http.Request) { ids = append(ids, r.Header.Get("webhook-id")) }, nil)
@@ -224,7 +225,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestRedirectElsewhere: what is sent along for one host is not sent to another.
+// TestRedirectElsewhere: headers configured for the webhook's host are not sent to another host after a redirect.
 func TestRedirectElsewhere(t *testing.T) {
 	var key string
 	var body []byte
@@ -253,7 +254,7 @@ func TestProgress(t *testing.T) {
 		w.Header().Set("Content-Type", "application/x-ndjson; charset=utf-8")
 		for _, line := range []string{`{"step":1}`, "", `"half"`, `{"step":3}`} {
 			_, _ = io.WriteString(w, line+"\n")
-			if line == `"half"` { // the first is sent while the answer is under way
+			if line == `"half"` { // sends the first lines before the answer is complete
 				_ = http.NewResponseController(w).Flush()
 				if got := <-seen; got != `{"step":1}` {
 					t.Errorf("got %s", got)
@@ -331,7 +332,7 @@ func TestTimeout(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		close(arrived)
 		select {
-		case <-r.Context().Done(): // the server learns that nobody waits any more
+		case <-r.Context().Done(): // the client has disconnected
 		case <-release:
 		}
 	}, nil)

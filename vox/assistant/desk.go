@@ -231,7 +231,8 @@ const (
 	chooseTimeout = 1500 * time.Millisecond
 )
 
-// choose makes the writing model choose among entries. It returns nil without a model, or if its answer is late or invalid.
+// choose makes the writing model choose maxRecommended of the entries. It returns nil without a model, with a Free one, with
+// too few entries, or if the answer is late or invalid.
 func (d *Desk) choose(ctx context.Context, summary string, among []Entry) (chosen []Entry) {
 	if d.Generate == nil || d.Free || len(among) <= maxRecommended {
 		return nil
@@ -271,7 +272,7 @@ func (d *Desk) search(_ context.Context, a struct{ Query, Domain string }) (json
 	return searchResult(Search(a.Query, a.Domain, maxFound), "Nothing was found. Try other words, or leave the domain out."), nil
 }
 
-// searchResult returns a search result for the model.
+// searchResult returns a search result for the model. Without entries it contains the note otherwise, which says what to do.
 func searchResult(entries []Entry, otherwise string) json.RawMessage {
 	if len(entries) == 0 {
 		return tools.Encode(map[string]any{"tools": []Entry{}, "note": otherwise})
@@ -292,7 +293,8 @@ func (d *Desk) addTool(_ context.Context, a choice) (json.RawMessage, error) {
 	return tools.Encode(map[string]any{"added": e, "integration_prompt": did.IntegrationPrompt}), nil
 }
 
-// ReplayActions returns the actions that show a new client everything in the project, in the order of the conversation.
+// ReplayActions returns the actions that show the whole project to a new client: first the added tools, then the apps, each
+// in the order of their addition.
 func (d *Desk) ReplayActions() (made []Action) {
 	s := d.Project.Status()
 	for _, e := range s.Tools {

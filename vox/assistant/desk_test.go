@@ -16,7 +16,7 @@ import (
 	"voxgate/vox/assistant"
 )
 
-// client notes what it shall do.
+// client records the actions that it receives.
 type client struct {
 	mu   sync.Mutex
 	acts []assistant.Action
@@ -28,7 +28,7 @@ func (c *client) act(a assistant.Action) {
 	c.acts = append(c.acts, a)
 }
 
-// all are the actions of one kind.
+// all returns the received actions of one kind.
 func (c *client) all(kind string) (found []assistant.Action) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func newDesk(context string) (*assistant.Desk, *client) {
 	return &assistant.Desk{Project: assistant.NewProject(json.RawMessage(context)), Act: c.act}, c
 }
 
-// call runs a tool as the gateway does. What the model gets is in response, or in failure.
+// call runs a tool like the gateway. It returns what the model gets: a response, or the text of a failure.
 func call(t *testing.T, ctx context.Context, d *assistant.Desk, name string, args any) (response map[string]any, failure string) {
 	t.Helper()
 	all := d.Tools()
@@ -82,7 +82,7 @@ func call(t *testing.T, ctx context.Context, d *assistant.Desk, name string, arg
 	return response, ""
 }
 
-// has fails where text lacks one of the words.
+// has fails the test if the text lacks one of the words.
 func has(t *testing.T, text string, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -113,7 +113,8 @@ func TestDeclarations(t *testing.T) {
 	}
 }
 
-// TestSchemas: the runner of a tool checks its arguments by them, so they must refuse what it does not take.
+// TestSchemas: the gateway validates arguments only with the schemas, so these must reject all arguments that a tool does not
+// accept.
 func TestSchemas(t *testing.T) {
 	d, c := newDesk(`{}`)
 	for _, tool := range d.Tools() {
@@ -196,7 +197,7 @@ func TestRecommendTools(t *testing.T) {
 	}
 }
 
-// TestTheWritingModelChooses: among the best, in time, and else the ranking stands.
+// TestTheWritingModelChooses: the model chooses among the best entries. If its answer is late or invalid, the ranking is used.
 func TestTheWritingModelChooses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const summary = "A shop with card payments, a map, charts and a chat"
@@ -327,7 +328,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusOfAFullProject: all there can be fits into what a model may get.
+// TestStatusOfAFullProject: the status of the largest possible project fits in the maximum size of a tool result.
 func TestStatusOfAFullProject(t *testing.T) {
 	d, _ := newDesk(`{"a":"` + strings.Repeat(`\"`, 32000) + `"}`)
 	for _, domain := range assistant.Domains {
@@ -346,7 +347,7 @@ func TestStatusOfAFullProject(t *testing.T) {
 	}
 }
 
-// TestConcurrentTools is for the race detector.
+// TestConcurrentTools calls tools concurrently, for the race detector.
 func TestConcurrentTools(t *testing.T) {
 	d, c := newDesk(`{"name":"Shoes"}`)
 	var all sync.WaitGroup

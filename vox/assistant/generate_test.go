@@ -28,7 +28,7 @@ const (
 	oneDocument = "Sure!\n```html\n<!DOCTYPE html>\n<html><body>Hi</body></html>\n```\n"
 )
 
-// writes is a writing model that streams a text in pieces of a few bytes.
+// writes returns a writing model that streams a text in pieces of a few bytes.
 func writes(text string) func(context.Context, string, func(string) error) error {
 	return func(_ context.Context, _ string, piece func(string) error) error {
 		for part := range slices.Chunk([]byte(text), 7) {
@@ -40,7 +40,7 @@ func writes(text string) func(context.Context, string, func(string) error) error
 	}
 }
 
-// newStudio is a desk with a workspace in a folder, and a model that writes text.
+// newStudio returns a desk with a workspace in the folder dir, and a model that writes the given text.
 func newStudio(t *testing.T, text string) (d *assistant.Desk, c *client, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -58,7 +58,7 @@ func newStudio(t *testing.T, text string) (d *assistant.Desk, c *client, dir str
 	return d, c, dir
 }
 
-// answering is the context of a call whose client shows questions, and whose person answers yes or no.
+// answering returns the context of a call whose client shows questions, and whose user answers yes or no.
 func answering(ctx context.Context, yes bool) context.Context {
 	return tools.WithEnv(ctx, &tools.Env{AskPerson: func(context.Context, json.RawMessage) (json.RawMessage, error) {
 		if yes {
@@ -68,7 +68,7 @@ func answering(ctx context.Context, yes bool) context.Context {
 	}})
 }
 
-// entries are what is in a folder.
+// entries returns the names in a folder.
 func entries(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
@@ -161,7 +161,7 @@ func TestSingleHTMLDocument(t *testing.T) {
 	}
 }
 
-// TestInvalidAnswersOfTheModel: nothing is written, no files are left, and the next app can be generated.
+// TestInvalidAnswersOfTheModel: an invalid answer leaves no files, and the next app can be generated.
 func TestInvalidAnswersOfTheModel(t *testing.T) {
 	megabyte := strings.Repeat("x", 1<<20)
 	marked := func(path, text string) string { return "<<<file " + path + ">>>\n" + text + "\n<<<end>>>\n" }
@@ -327,7 +327,7 @@ func TestOneGenerationAtATime(t *testing.T) {
 	has(t, failure, "10 apps", "change_app")
 }
 
-// A client that learns of a version may want the next at once.
+// A client may request the next version as soon as it is told that a version is ready.
 func TestChangeAsSoonAsReady(t *testing.T) {
 	d, _, _ := newStudio(t, oneDocument)
 	act, failure := d.Act, "not asked"
@@ -370,7 +370,7 @@ func TestConsentRefused(t *testing.T) {
 	}
 }
 
-// telling hands on what the model gets to know before the end of a call.
+// telling returns the context of a call, and a channel that receives the interim responses to the model.
 func telling(ctx context.Context) (told chan string, _ context.Context) {
 	told = make(chan string, 10)
 	return told, tools.WithEnv(ctx, &tools.Env{SendPartial: func(partial json.RawMessage) { told <- string(partial) }})
@@ -445,7 +445,7 @@ func TestFirstConsentWins(t *testing.T) {
 	has(t, failure, "no question is open")
 }
 
-// TestChangeApp: a change is a new version, the old ones stay, and can be had back.
+// TestChangeApp: a change creates a new version. The old versions stay, and the user can return to them.
 func TestChangeApp(t *testing.T) {
 	d, c, dir := newStudio(t, twoFiles)
 	ctx := answering(t.Context(), true)
@@ -495,7 +495,8 @@ func TestChangeApp(t *testing.T) {
 	said++
 	d.Generate = writes("<<<file index.html>>>\n<!doctype html><title>\n Blocks &amp; Rows </title>\n<<<end>>>")
 	fourth, failure := call(t, ctx, d, "change_app", args{"change": "Call it Blocks & Rows"})
-	if app := d.Project.Status().Apps[0]; failure != "" || fourth["title"] != "Blocks & Rows" || app.Name != "Tetris" || app.Title != "Blocks & Rows" {
+	if app := d.Project.Status().Apps[0]; failure != "" || fourth["title"] != "Blocks & Rows" ||
+		app.Name != "Tetris" || app.Title != "Blocks & Rows" {
 		t.Error(fourth, failure, app)
 	}
 	said++
@@ -516,7 +517,7 @@ func TestChangeApp(t *testing.T) {
 	has(t, failure, "changed nothing")
 }
 
-// TestVersionsAreBounded: the file of a project stays of a size that can be read again.
+// TestVersionsAreBounded: the number of versions is limited, so the project's file never becomes too large to be read.
 func TestVersionsAreBounded(t *testing.T) {
 	d, _, _ := newStudio(t, twoFiles)
 	d.Project, _ = d.Workspace.OpenProject("", nil)
@@ -539,7 +540,8 @@ func TestVersionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestProjectIsKept: over the end of its conversation, for two at once, and not where nothing was made.
+// TestProjectIsKept: a project outlives its conversation, and two conversations may share it. A project without changes is
+// not stored.
 func TestProjectIsKept(t *testing.T) {
 	d, _, dir := newStudio(t, twoFiles)
 	w := d.Workspace
@@ -583,7 +585,7 @@ func TestProjectIsKept(t *testing.T) {
 	}
 }
 
-// TestProjectCannotBeKept: what the workspace does not take is not said to be done.
+// TestProjectCannotBeKept: if the workspace cannot store a change, the tool reports a failure.
 func TestProjectCannotBeKept(t *testing.T) {
 	d, c, _ := newStudio(t, twoFiles)
 	d.Project, _ = d.Workspace.OpenProject("", nil)
@@ -605,7 +607,7 @@ func TestServeAppFiles(t *testing.T) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /vox/apps/{app}/{file...}", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Frame-Options", "DENY") // as a careful server would
+		w.Header().Set("X-Frame-Options", "DENY") // like a server with strict defaults
 		d.Workspace.ServeHTTP(w, r)
 	})
 	server := httptest.NewServer(mux)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestRecommendationsForFreshWishes: a wish is met sensibly if two of the first three tools are accepted, and one of the first five is what
-// it cannot do without. The topics of wishes_held_back.json were drawn by lot, and the table of needs was not tuned by them. To tune it,
-// write others, as those of wishes_fresh.json.
+// TestRecommendationsForFreshWishes: the recommendations for a wish are good if two of the first three are accepted, and the
+// first five contain an indispensable tool. wishes_held_back.json has random topics, and needs.json was not tuned with them.
+// To tune it, write new wishes like those in wishes_fresh.json.
 func TestRecommendationsForFreshWishes(t *testing.T) {
 	for _, file := range []string{"wishes_fresh.json", "wishes_held_back.json"} {
 		data, err := os.ReadFile("testdata/" + file)

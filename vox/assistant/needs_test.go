@@ -25,7 +25,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// What people wish for in plain words leads to tools that an engineer would accept: four of five among the first three, without a model.
+// For wishes in plain words, an engineer would accept at least 80 % of the first three recommendations, without a model.
 func TestRecommendationsForPlainWishes(t *testing.T) {
 	data, err := os.ReadFile("testdata/wishes.json")
 	if err != nil {
@@ -49,7 +49,7 @@ func TestRecommendationsForPlainWishes(t *testing.T) {
 				wrong = append(wrong, e.ID)
 			}
 		}
-		all += 3 // one that is missing is no better than a wrong one
+		all += 3 // a missing recommendation counts as a wrong one
 		if len(got) < 3 || wrong != nil {
 			t.Logf("%s: %v; not accepted: %v", w.Wish, got, wrong)
 		}

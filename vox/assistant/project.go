@@ -230,7 +230,8 @@ func (p *Project) recordWriting(name string, inputCount int) {
 	p.writtenCount++
 }
 
-// hasNewInput reports whether the user has said something since the newest version was started.
+// hasNewInput reports whether the user has spoken or typed since the newest version was started. inputCount is the number of
+// user inputs so far.
 func (p *Project) hasNewInput(inputCount int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -279,7 +280,8 @@ func (p *Project) openQuestion(inputCount int) (answer <-chan bool, settled func
 	}
 }
 
-// answerQuestion takes the user's spoken or typed answer. The user must have said something since they were asked.
+// answerQuestion passes on the user's spoken or typed answer. It fails if no question is open, or if the user has not spoken
+// or typed since the question; inputCount is the number of user inputs so far.
 func (p *Project) answerQuestion(yes bool, inputCount int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -294,7 +296,7 @@ func (p *Project) answerQuestion(yes bool, inputCount int) error {
 	return nil
 }
 
-// nameFor returns the name of a new app: the given name, or the first words of its prompt. A number makes it unique.
+// nameFor returns the name of a new app: the given name (called), or the first words of its prompt. A number makes it unique.
 func (s *Status) nameFor(called, prompt string) string {
 	plain := func(r rune) rune {
 		if unicode.IsControl(r) {

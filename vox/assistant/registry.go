@@ -45,7 +45,7 @@ type need struct {
 	Need  string   `json:"need"`
 	Words []string `json:"words"` // indicate the need; dashes separate the words of a phrase
 	Tools []string `json:"tools"` // IDs of the recommended tools
-	Needs []string `json:"needs"` // needs of a kind of project, in place of Tools: accounts and a chat for a dating site
+	Needs []string `json:"needs"` // for a kind of project: the needs that it implies, in place of Tools
 	First bool     `json:"first"` // its tools go first, because the need leaves little choice, such as a language or a service
 	Last  bool     `json:"last"`  // its tools go last, because every project has the need, such as a page
 }

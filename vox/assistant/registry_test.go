@@ -15,12 +15,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// commands are how a package of each registry is added.
+// commands lists, for each registry, the commands that add a package.
 var commands = map[string][]string{
 	"npm": {"npm install ", "npm install --save-dev "}, "pypi": {"pip install "}, "go": {"go get "}, "crates": {"cargo add "},
 }
 
-// TestRegistry asks no network: vox/assistant/check does.
+// TestRegistry validates the registry without the network. The program vox/assistant/check queries the package registries.
 func TestRegistry(t *testing.T) {
 	data, err := os.ReadFile("registry.json")
 	if err != nil {
@@ -74,7 +74,7 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// A search finds what the query is for, and nothing that only shares a word with it.
+// A search finds the entries for the purpose of the query, and not those that only share a word with it.
 func TestSearchLeavesSideAspectsOut(t *testing.T) {
 	for query, want := range map[string]string{
 		"upload files":      "uppy supabase",
@@ -112,7 +112,7 @@ func TestSearch(t *testing.T) {
 		{"nextjs", "", "nextjs"},
 		{"NEXT JS", "", "nextjs"},
 		{"@tanstack/react-query", "", "tanstack-query"},
-		{"ｓｔｒｉｐｅ", "", "stripe"}, // full width
+		{"ｓｔｒｉｐｅ", "", "stripe"}, // full-width letters
 		{"login with google", "", "clerk"},
 		{"an editor that several people use at once", "", "yjs"},
 		{"chart", "", "chartjs"},
@@ -155,7 +155,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// FuzzSearch: the stemmer takes any words.
+// FuzzSearch: the stemmer accepts arbitrary words.
 func FuzzSearch(f *testing.F) {
 	for _, query := range []string{"payments for subscriptions", "Next.js", "ｓｔｒｉｐｅ", "\xff' 's''", "y", "ying ied eed ly"} {
 		f.Add(query)

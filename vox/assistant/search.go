@@ -67,7 +67,7 @@ var registryIndex = sync.OnceValue(func() *index {
 	return x
 })
 
-// score returns how well an entry of the registry matches the terms of a query (0: not at all).
+// score returns the BM25 score of an entry of the registry for the terms of a query; 0 means that no term matches.
 func (i *index) score(entry int, query []string) (sum float64) {
 	for _, t := range query {
 		if n := i.terms[entry][t]; n > 0 {
@@ -110,8 +110,8 @@ func unique(terms []string) []string {
 // query.
 const minRelevance = 0.65
 
-// Search returns at most `most` entries: those that match the query best, then the tools of the needs in it. domain is
-// one of [Domains], or "" for all. It may return nil.
+// Search returns at most `most` entries. The entries that match the query best come first, and then the tools for the needs
+// that the query mentions. domain is one of [Domains], or "" for all. Without a match it returns nil.
 func Search(query, domain string, most int) []Entry {
 	terms, name := unique(termsOf(query)), strings.TrimSpace(query)
 	isNamed := func(e Entry) bool {
@@ -151,8 +151,8 @@ func Search(query, domain string, most int) []Entry {
 	return found
 }
 
-// recommend returns the entries that fit a project best. Tools named in the summary go first. Then come the best tool
-// of each indicated need (needs.json), then the second best of each. The project's own tools are left out.
+// recommend returns at most `most` entries that fit a project best. Tools named in the summary go first. Then come the best
+// tool of each indicated need (needs.json), and then the second best of each. The project's own tools are left out.
 //
 // Without a need, tools that match the words of the summary are used. If the summary indicates nothing, the client's
 // context is used.
@@ -186,7 +186,7 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 			for _, n := range list {
 				if place < len(n.Tools) {
 					e, _ := Find(n.Tools[place])
-					// A role is taken once. Of a single need, further tools of the same role are taken as well.
+					// Only one tool of each role is recommended, except for the further tools of a single need.
 					take(e, place > 0 && len(list) == 1)
 				}
 			}
@@ -245,7 +245,8 @@ var commonWords = map[string]bool{
 	"expo": true, "gin": true,
 }
 
-// impliedWeight is the weight of a need that only a kind of project implies. A word of the user that names a need weighs 1.
+// impliedWeight is the weight of a need that is only implied by the kind of project. A need weighs 1 for each of the user's
+// words that names it.
 const impliedWeight = 0.8
 
 // needsIn returns the needs that terms indicate, the most indicated first, then the earliest. A kind of project, such
@@ -332,7 +333,8 @@ var needStems = sync.OnceValue(func() map[string][]string {
 // isPhrase reports whether a value of needStems has several stems.
 func isPhrase(stems string) bool { return strings.Count(stems, " ") > 2 }
 
-// maskPhrases joins the phrases of all needs in a text, so that their words are not taken for other needs: a shopping list needs no shop.
+// maskPhrases joins the words of each phrase in a text with "+", so that a word does not indicate another need. A "shopping
+// list", for example, does not indicate the need of a shop.
 func maskPhrases(stems string) string {
 	for _, n := range needs {
 		for _, phrase := range needStems()[n.Need] {
@@ -344,8 +346,8 @@ func maskPhrases(stems string) string {
 	return stems
 }
 
-// indications returns how many words of the need a text contains, and the position of the first. Phrases are looked up
-// in stems, single words in single, the result of [maskPhrases].
+// indications returns the number of words and phrases of the need in a text, and the position of the first. Phrases are
+// looked up in stems, and single words in the parameter single, which is the result of [maskPhrases].
 func (n *need) indications(stems, single string) (words, first int) {
 	first = len(stems)
 	for _, word := range needStems()[n.Need] {
@@ -361,7 +363,8 @@ func (n *need) indications(stems, single string) (words, first int) {
 	return words, first
 }
 
-// rankBy returns the entries with the highest scores above 0. Entries with equal scores keep the registry's order.
+// rankBy returns the entries with the highest scores above 0, at most `most` of them. Entries with equal scores keep the
+// registry's order.
 func rankBy(most int, score func(i int, e Entry) float64) (best []Entry) {
 	type scored struct {
 		entry Entry

@@ -129,7 +129,7 @@ func writeFiles(folder *os.Root, files []file) error {
 	return nil
 }
 
-// readFiles returns the files of an app's version by its URL.
+// readFiles reads the files with these names from the version of an app that has this URL. It fails if one of them is missing.
 func (w *Workspace) readFiles(url string, names []string) (files []file, err error) {
 	for _, name := range names {
 		text, err := w.root.ReadFile(filepath.FromSlash(path.Base(url) + "/" + name))
@@ -148,8 +148,8 @@ func projectFile(id string) string { return projectPrefix + id + ".json" }
 
 const projectPrefix = "project-"
 
-// OpenProject opens the project with an ID, or starts a new one. context overrides the saved one unless it is nil. The
-// first change writes the file.
+// OpenProject opens the project with an ID, or starts a new one with another ID. known reports whether the project existed.
+// context overrides the saved context unless it is nil. The first change writes the file.
 func (w *Workspace) OpenProject(id string, context json.RawMessage) (p *Project, known bool) {
 	p = NewProject(context)
 	p.workspace = w
@@ -168,7 +168,7 @@ func (w *Workspace) OpenProject(id string, context json.RawMessage) (p *Project,
 	return p, false
 }
 
-// loadProject reads a project's file.
+// loadProject reads a project's file. known is false if the file does not exist or is invalid.
 func (w *Workspace) loadProject(id string) (s Status, known bool) {
 	f, err := w.root.Open(projectFile(id))
 	if err != nil {
@@ -178,7 +178,7 @@ func (w *Workspace) loadProject(id string) (s Status, known bool) {
 	return s, json.NewDecoder(io.LimitReader(f, maxProject)).Decode(&s) == nil
 }
 
-// changeProject applies a change to the project as saved, and writes its file atomically.
+// changeProject reads the project's file into s, applies a change, and writes the file atomically.
 func (w *Workspace) changeProject(id string, s *Status, change func(*Status) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

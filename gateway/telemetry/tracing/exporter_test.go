@@ -19,7 +19,7 @@ import (
 	"voxgate/gateway/telemetry/tracing"
 )
 
-// What the standard's variables say of the exporter holds, and a collector that is busy is asked again.
+// The exporter follows the standard environment variables, and sends again if the collector was busy.
 func TestTheExporterFollowsTheStandard(t *testing.T) {
 	r := &receiver{t: t}
 	asked := 0
@@ -77,7 +77,7 @@ func TestTheExporterFollowsTheStandard(t *testing.T) {
 	t.Errorf("no latency in %v", turn)
 }
 
-// A collector that refuses is named by its answer, and not by its URL, which may hold a token.
+// The log shows the answer of a collector that rejects spans, but not its URL, which may contain a token.
 func TestACollectorThatRefuses(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()

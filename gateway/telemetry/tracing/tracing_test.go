@@ -33,10 +33,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// patience is how long a test waits for something that shall happen.
+// patience limits how long a test waits for an expected event.
 const patience = time.Minute
 
-// receiver is an OpenTelemetry collector.
+// receiver is a collector that keeps the spans it receives.
 type receiver struct {
 	t   *testing.T
 	url string
@@ -83,7 +83,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// tree is every span below a parent, sorted: name[attribute] (error) { … }.
+// tree returns all spans below a parent as sorted text: name[attribute] (error) { … }.
 func (r *receiver) tree(parent []byte, attributes ...string) string {
 	r.mu.Lock()
 	spans := slices.Clone(r.spans)
@@ -114,10 +114,10 @@ func (r *receiver) tree(parent []byte, attributes ...string) string {
 	return strings.Join(list, " ")
 }
 
-// caller types one thing after the other and leaves after the last answer.
+// caller is a bridge.Caller that types its texts one after the other, and leaves after the last answer.
 type caller struct {
 	says  []string
-	turns chan struct{} // with a voice: a model may end a turn with a call, and speak in the next one
+	turns chan struct{} // receives a value at the end of each turn with speech; a turn may also end with a tool call
 	spoke bool
 }
 
@@ -151,14 +151,14 @@ func (c *caller) Notify(e bridge.Event) {
 	}
 }
 
-// silent is an output that nobody hears.
+// silent is an output that discards the voice.
 type silent struct{}
 
 func (silent) Rate() int                      { return bridge.VoiceRate }
 func (silent) Lead() time.Duration            { return 0 }
 func (silent) WriteFrame(f media.Frame) error { return nil }
 
-// A conversation with a tool call is exported as a tree, and what was said in it is not.
+// A conversation with a tool call is exported as a tree of spans, without its content.
 func TestAConversationIsATree(t *testing.T) {
 	r := newReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", r.url)
@@ -205,7 +205,7 @@ func TestAConversationIsATree(t *testing.T) {
 	}
 }
 
-// A call may begin before the first word of its turn, and end after the last one.
+// A tool call may begin before the first output of its turn, and end after the last one.
 func TestCallsFindTheirTurn(t *testing.T) {
 	r := newReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", r.url+"/v1/traces")
@@ -229,7 +229,7 @@ func TestCallsFindTheirTurn(t *testing.T) {
 	} {
 		traced.Observe("a", o)
 	}
-	traced.Observe("b", ended("stray", 1, time.Second)) // of no conversation that has begun
+	traced.Observe("b", ended("stray", 1, time.Second)) // of a conversation that has not begun
 	if err := traced.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -239,7 +239,7 @@ func TestCallsFindTheirTurn(t *testing.T) {
 	}
 }
 
-// Without a collector there is nothing: goleak sees that no goroutine is left.
+// Without a collector New returns nil, and goleak finds no goroutine.
 func TestNobodyIsTold(t *testing.T) {
 	for name, environment := range map[string]map[string]string{
 		"no endpoint": {},
@@ -262,7 +262,7 @@ func TestNobodyIsTold(t *testing.T) {
 	}
 }
 
-// One attribute of the environment that cannot be read costs neither the others nor the start.
+// An invalid resource attribute in the environment disables neither the other attributes nor the start.
 func TestOddResourceAttributes(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	for _, attributes := range []string{"a=b", "a=b,c", ",", "=", "a=%zz", "a"} {
@@ -272,6 +272,6 @@ func TestOddResourceAttributes(t *testing.T) {
 			t.Errorf("%q: %v", attributes, err)
 			continue
 		}
-		_ = tracer.Close(t.Context()) // nothing is to be sent
+		_ = tracer.Close(t.Context()) // no spans are waiting
 	}
 }

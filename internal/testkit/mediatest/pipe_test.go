@@ -12,7 +12,7 @@ import (
 
 const interval = 20 * time.Millisecond // between packets, as in a call
 
-// arrival is a packet that has come out.
+// arrival is a delivered packet: its number and its delay.
 type arrival struct {
 	packet int
 	delay  time.Duration
@@ -59,7 +59,7 @@ func TestPathIsDeterministic(t *testing.T) {
 	}
 }
 
-// The shares and lengths that are put in are those that are found.
+// The measured shares and burst lengths equal those of the Impairment.
 func TestImpairmentShares(t *testing.T) {
 	const n = 20_000
 	lost := func(got []arrival) float64 { return n - float64(len(got)) }

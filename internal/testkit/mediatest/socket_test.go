@@ -52,5 +52,5 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Set(Impairment{}, Impairment{})
-	say(c, far, "next") // and not what was lost before it
+	say(c, far, "next") // only this packet arrives, not those that were lost before
 }

@@ -23,7 +23,7 @@ import (
 	"unsafe"
 )
 
-// Application is what an encoder optimizes for.
+// Application is the goal of the optimizations of an encoder.
 type Application int
 
 // See OPUS_APPLICATION_VOIP and OPUS_APPLICATION_RESTRICTED_LOWDELAY.

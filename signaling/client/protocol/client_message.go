@@ -71,8 +71,8 @@ func ReadMessage(r io.Reader, _ bool) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// checkLong returns an error unless messages of this type may be longer than 1 MiB. It looks for the type in the
-// beginning of the message.
+// checkLong returns an error unless a message of this type may be longer than 1 MiB. text may be only the beginning of
+// the message: the type must be in its first maxHead bytes.
 func checkLong(text []byte) error {
 	switch kind := typeIn(text[:min(maxHead, len(text))]); {
 	case kind == "":
@@ -115,7 +115,8 @@ func ParseMessage(raw []byte) (ClientMessage, error) {
 	return m, nil // the limit also depends on the size of its media, checked later
 }
 
-// checkLength returns an error if the message without its media is too long. media is the number of bytes that are media.
+// checkLength returns an error if the message without its media is longer than MaxControl. media is the length of the
+// media in the message, in bytes.
 func (m ClientMessage) checkLength(media int) error {
 	if m.length-media > MaxControl {
 		return tooLong(m.Type, MaxControl)
@@ -142,8 +143,9 @@ func (m ClientMessage) DecodePayload(v any) error {
 	return nil
 }
 
-// readFields parses an object. into maps field names to pointers for their values. null is skipped. A *json.RawMessage
-// gets a part of raw that is not validated, which is faster. The result lists the paths of all other fields.
+// readFields parses an object whose path in the message is at. The map into has a pointer for the value of each known
+// field; null leaves the value unchanged. A *json.RawMessage gets a part of raw that is not validated, which is faster.
+// The result others lists the paths of all unknown fields.
 func readFields(raw json.RawMessage, at string, into map[string]any) (others []string, err error) {
 	path := func(name []byte) string { return strings.TrimPrefix(at+"."+string(name), ".") }
 	var bad error
@@ -172,7 +174,8 @@ func readFields(raw json.RawMessage, at string, into map[string]any) (others []s
 	return others, nil
 }
 
-// readElements splits an array into its elements. null is an empty array.
+// readElements splits an array into its elements, which are not validated. A nil raw counts as an empty array. Errors
+// name the array's path, the parameter at.
 func readElements(raw json.RawMessage, at string) (elements []json.RawMessage, err error) {
 	if raw == nil {
 		return nil, nil
@@ -187,7 +190,7 @@ func readElements(raw json.RawMessage, at string) (elements []json.RawMessage, e
 	return elements, nil
 }
 
-// BadField returns the error for a field of a client's message.
+// BadField returns the error for a field of a client's message. Its text is the path of the field, a space, and problem.
 func BadField(field, problem string) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Field: field, Message: field + " " + problem}
 }
@@ -281,8 +284,9 @@ type part struct {
 	InlineData *blob   `json:"inlineData,omitempty"`
 }
 
-// readPart parses an element of parts. Text and data become two parts: Google accepts only one of them in a part.
-// Google would close the connection (1007) for unknown fields and wrong types.
+// readPart parses an element of parts, whose path is at. Text and data become two parts: Google accepts only one of them
+// in a part. others lists the paths of ignored fields. Google would close the connection (1007) for unknown fields and
+// wrong types.
 func readPart(raw json.RawMessage, at string) (parts []part, others []string, err error) {
 	var text *string
 	var data json.RawMessage
@@ -365,7 +369,8 @@ func tooManyAnswers(at string, n int) error {
 const maxNesting = 3
 
 // readAnswer parses an element of functionResponses, with missing fields from outer. The element may wrap a response,
-// or contain a Content with responses (clients before 2024-06). readAnswer also returns how many bytes are images.
+// or contain a Content with responses (clients before 2024-06); wrapped limits these levels. media is the length of the
+// encoded images, in bytes.
 func readAnswer(
 	raw json.RawMessage,
 	at string,
@@ -437,8 +442,8 @@ func answersInContent(response json.RawMessage) []json.RawMessage {
 	return list
 }
 
-// picturesOf validates the images that a tool returns: Parts with inlineData. media is their length in the message.
-// pictures may be nil.
+// picturesOf validates the images that a tool returns: Parts with inlineData. It returns them without other fields, or
+// nil without images. media is the length of the encoded images, in bytes.
 func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media int, err error) {
 	if raw == nil {
 		return nil, 0, nil

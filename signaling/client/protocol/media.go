@@ -46,7 +46,8 @@ func (b blob) decodeData(field string) (mediaType string, data []byte, err error
 	return mediaType, data, nil
 }
 
-// decodePicture returns the data and the media type, for which [wire.IsPicture] holds.
+// decodePicture returns the data and the media type of an image. It rejects types other than those of [wire.IsPicture],
+// and data that is not an image of the type.
 func (b blob) decodePicture(field string) (mediaType string, data []byte, err error) {
 	mediaType, data, err = b.decodeData(field)
 	if err != nil {
@@ -186,7 +187,8 @@ func (a *activityFlag) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*bool)(a))
 }
 
-// convertDeprecated converts the deprecated chunks. As before, only the first one is used. It reports whether there were any.
+// convertDeprecated converts the deprecated chunks or mediaChunks to audio or an image. Only the first chunk is used. It
+// reports whether the payload has such a field.
 func (p *realtimePayload) convertDeprecated() (bool, error) {
 	raw, field := p.Chunks, "payload.chunks"
 	if raw == nil {

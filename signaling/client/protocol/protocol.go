@@ -109,8 +109,8 @@ const version = 1
 type ServerMessage struct {
 	kind    string
 	payload []byte    // JSON, or empty
-	event   uint64    // number of the reported event of the conversation, or 0
-	time    time.Time // of the event
+	event   uint64    // number of the reported event of the conversation, or 0 if the message reports no event
+	time    time.Time // time of the event; zero if the message reports no event
 }
 
 // newMessage returns a message with a payload.

@@ -214,7 +214,7 @@ func TestLiveToolCall(t *testing.T) {
 	}
 	s.sendTurns(true, `/tool weather {"my_city":"Rome"}`)
 	call := s.receive(func(m *genai.LiveServerMessage) bool { return m.ToolCall != nil }).call
-	s.receive(turnComplete) // that of the call, which does not block
+	s.receive(turnComplete) // the end of the turn with the call, because the call does not block
 	if err := s.SendToolResponse(genai.LiveToolResponseInput{FunctionResponses: []*genai.FunctionResponse{
 		{ID: call.ID, Name: call.Name, Response: map[string]any{"my_answer": "sunny"}, Scheduling: genai.FunctionResponseSchedulingInterrupt},
 	}}); err != nil {
@@ -381,7 +381,7 @@ func TestLivePrefillTurns(t *testing.T) {
 	if turn := s.askText("/history"); !strings.Contains(turn.said, "I am Ada.") || !strings.Contains(turn.said, "Hello Ada.") {
 		t.Errorf("it remembers %q", turn.said)
 	}
-	h := geminilivetest.Dial(t, g, "", nil) // the SDK has no such field
+	h := geminilivetest.Dial(t, g, "", nil) // the SDK does not have the field historyConfig
 	h.SendFrame(
 		websocket.TextMessage, []byte(`{"setup":{"historyConfig":{"initialHistoryInClientContent":true},"outputAudioTranscription":{}}}`),
 	)

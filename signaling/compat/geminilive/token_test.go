@@ -89,7 +89,7 @@ func TestAuthTokenShares(t *testing.T) {
 	for ; resp.StatusCode == http.StatusOK && made < 100; resp = mint(l.Key) {
 		made++
 	}
-	// 16 MiB, a quarter, have room for about 66. The first one is valid for another 30 minutes.
+	// A key may use a quarter of the memory, 16 MiB. This has room for about 66 tokens. The first is valid for another 30 minutes.
 	after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 	if resp.StatusCode != http.StatusTooManyRequests || made < 60 || made > 67 || after < 60 || after > 1800 {
 		t.Errorf("%s after %d, Retry-After %d", resp.Status, made, after)

@@ -323,8 +323,8 @@ func TestChatCompletionsInSnakeCase(t *testing.T) {
 	}
 }
 
-// What strict servers reject is not sent to them: empty turns, turns with only thoughts, calls without a response,
-// responses without a call.
+// A request must not contain parts that strict servers reject. These are empty turns, turns with only thoughts, calls without a
+// response, and responses without a call.
 func TestChatCompletionsForStrictServers(t *testing.T) {
 	url, s := startChatGateway(t)
 	ask := func(contents string) (int, string) {

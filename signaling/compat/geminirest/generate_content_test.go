@@ -17,7 +17,8 @@ import (
 	"voxgate/signaling/compat/geminirest"
 )
 
-// generate has the backend answer a request of the gateway itself, and returns the pieces of the answer.
+// generate sends a request to a model of this backend by GenerateContent, as the gateway itself does. It returns the pieces
+// of the answer.
 func generate(t *testing.T, backend http.HandlerFunc, model, request string) (pieces []string, err error) {
 	t.Helper()
 	up := httptest.NewServer(backend)
@@ -38,7 +39,8 @@ func generate(t *testing.T, backend http.HandlerFunc, model, request string) (pi
 	return pieces, err
 }
 
-// The gateway's own calls send a request as it is, with fields that the SDK does not know, and get the signed parts of the answer.
+// The gateway's own requests are sent unchanged, with fields that the SDK does not know, and the signed parts of the answer
+// are returned.
 func TestGenerateContent(t *testing.T) {
 	const request = `{"contents":[{"parts":[{"text":"Hi","thoughtSignature":"c2ln"}],"role":"user"}],` +
 		`"generationConfig":{"maxOutputTokens":7,"unknownField":12345678901234567890}}`
@@ -68,7 +70,7 @@ func TestGenerateContent(t *testing.T) {
 	}
 }
 
-// What the backend refuses has the code of its status, its reason without our key, and the time until a retry.
+// The error for a rejection of the backend has the code for its status, its reason without the API key, and the time to retry.
 func TestGenerateContentFails(t *testing.T) {
 	refuse := func(status int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -94,7 +94,7 @@ func readAnswer(t testing.TB, resp *http.Response, err error) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// response is an answer in the terms of the checklist.
+// response contains the fields of an answer that the checklist covers.
 type response struct {
 	Candidates []struct {
 		Content *struct {
@@ -170,7 +170,8 @@ func checkResponse(t *testing.T, text string, last bool) (said string) {
 	return said
 }
 
-// checkStream does that for each event of a stream, of which only the last has a finishReason.
+// checkStream calls checkResponse for each event of a stream, and returns the whole text. Only the last event must have a
+// finishReason.
 func checkStream(t *testing.T, events []string) (said string) {
 	t.Helper()
 	for i, e := range events {
@@ -195,7 +196,7 @@ const hello = `{"contents":[{"role":"user","parts":[{"text":"Hello there, how ar
 
 func TestAllMethodsAndPaths(t *testing.T) {
 	url := startEmulatedGateway(t)
-	// As in the old guide: a slash, and no check of roles.
+	// The first path has a slash in place of the colon, as in the old guide.
 	for _, path := range []string{
 		"/v1/models/gemini-2.5-flash/generateContent", "/v1beta/models/gemini-2.5-flash:generateContent",
 		"/v1alpha/models/gemini-2.5-flash:generateContent",
@@ -268,7 +269,7 @@ func TestToolsAndJSON(t *testing.T) {
 			`"responseJsonSchema":{"type":"object",`+
 			`"properties":{"reason":{"type":"string"},"score":{"type":"integer","minimum":3}}}}}`,
 	)
-	if said := checkResponse(t, text, true); said != `{"reason":"","score":3}` { // the least that fits
+	if said := checkResponse(t, text, true); said != `{"reason":"","score":3}` { // the smallest answer that fits the schema
 		t.Errorf("%s", said)
 	}
 }
@@ -438,10 +439,10 @@ func startLockedGatewayWithAgents(
 	return startGateway(t, backend, gate, routes...) + "/v1/models/m", key
 }
 
-// tokenBudget returns the fields of a key that may spend so many tokens a day.
+// tokenBudget returns the fields of a key with a daily budget of this number of tokens.
 func tokenBudget(tokens int) string { return fmt.Sprintf(`"grant": {}, "tokensPerDay": %d`, tokens) }
 
-// testBothBudgets runs a test with a key that may spend so many tokens, and with one that may spend their cost in dollars.
+// testBothBudgets runs a test with a budget in tokens, and with a budget in dollars of the same value.
 func testBothBudgets(t *testing.T, test func(t *testing.T, budget func(tokens int) string)) {
 	t.Run("tokens", func(t *testing.T) { test(t, tokenBudget) })
 	t.Run("dollars", func(t *testing.T) {
@@ -668,7 +669,8 @@ func allCallsArePaid(t *testing.T, budget func(tokens int) string) {
 	}
 }
 
-// A single-use token is consumed only when nothing but the backend can reject the call.
+// A single-use token is consumed only after all checks of the gateway have passed, so that only the backend can still reject the
+// call.
 func TestSingleUseToken(t *testing.T) {
 	file, secret := filepath.Join(t.TempDir(), "keys.json"), strings.Repeat("s", 32)
 	text := fmt.Sprintf(`{"secret":%q,"issuers":[{"name":"backend","algorithm":"HS256","key":%q,"audience":"voxgate","once":true,`+
@@ -689,7 +691,7 @@ func TestSingleUseToken(t *testing.T) {
 		},
 		"list": func(token, text string) (int, string) {
 			if text == long {
-				return http.StatusTooManyRequests, "" // nothing here rejects the call
+				return http.StatusTooManyRequests, "" // the gateway never rejects a list, so the row needs its expected status
 			}
 			resp, err := http.Get(url + "/v1/models?key=" + token)
 			return readAnswer(t, resp, err)
@@ -735,7 +737,7 @@ func TestConcurrentBodySizeIsLimited(t *testing.T) {
 	big := `{"contents":[{"parts":[{"text":"` + strings.Repeat("a", 1<<20-1000) + `"}]}]}`
 	statuses := make(chan int)
 	end := make(chan struct{})
-	for range 4 { // each keeps back its end
+	for range 4 { // each client holds back the end of its body
 		go func() {
 			begin := io.MultiReader(strings.NewReader(big[:len(big)-10]), blockingReader(end), strings.NewReader(big[len(big)-10:]))
 			r, err := http.NewRequest("POST", url, begin)

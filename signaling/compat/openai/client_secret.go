@@ -64,8 +64,8 @@ func (srv *Server) createClientSecret(w http.ResponseWriter, r *http.Request) er
 	return err
 }
 
-// readSecretRequest parses the body of a request for a secret into asked. The body may be empty. It returns an error if
-// the client may not mint tokens.
+// readSecretRequest decodes the body of a request for a secret into the variable to which asked points. raw is the body,
+// which may be empty. It returns an error if the client may not mint tokens.
 func readSecretRequest(w http.ResponseWriter, r *http.Request, asked any) (minter access.Minter, raw json.RawMessage, err error) {
 	if minter, err = access.From(r.Context()).RequireMinter(tokenOf(r)); err != nil || r.ContentLength == 0 {
 		return minter, nil, err

@@ -585,7 +585,8 @@ func (d *dialogue) cancelResponse(e clientEvent) ([]bridge.Command, error) {
 	return []bridge.Command{bridge.Interrupt{}}, nil
 }
 
-// onCommandDone is called after the engine has accepted a command, or rejected it with err.
+// onCommandDone is called after the engine has accepted a command, or rejected it with err. event is the ID of the client's
+// event that caused the command, or "".
 func (d *dialogue) onCommandDone(event string, c bridge.Command, err error) {
 	switch c := c.(type) {
 	case bridge.Interrupt:

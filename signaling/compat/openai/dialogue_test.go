@@ -141,7 +141,7 @@ func modelToolCall(id, name, args string) bridge.EventBody {
 	return bridge.ToolCall{Calls: []tools.Call{{ID: id, Name: name, Args: json.RawMessage(args)}}}
 }
 
-// sentence is speech and silence.
+// sentence contains one second of a tone, which counts as speech, and one second of silence.
 var sentence = append(mediatest.Tone(time.Second, 16000, 440, 12000), make([]int16, 16000)...)
 
 var (
@@ -562,7 +562,7 @@ func TestRecordLimits(t *testing.T) {
 			t.Errorf("%s still has its picture", i.ID)
 		}
 	}
-	for range 5 { // of 1 MB
+	for range 5 { // items of 1 MB each
 		if err := adds(`{"type":"input_audio","transcript":"` + strings.Repeat("a", 1_000_000) + `"}`); err != nil {
 			t.Error(err)
 		}

@@ -170,7 +170,7 @@ func TestRealtimePushToTalk(t *testing.T) {
 	if c.AwaitEvent("error").DecodePayload(t, &e); e.Error.Code != "input_audio_buffer_commit_empty" {
 		t.Errorf("a commit of nothing: %+v", e)
 	}
-	for range 2 { // two commits, one answer: more than may wait for a connection
+	for range 2 { // two commits for one answer, together longer than the audio that may wait for a connection
 		c.AppendAudio(said(5500 * time.Millisecond))
 		release()
 	}
@@ -184,7 +184,7 @@ func TestRealtimePushToTalk(t *testing.T) {
 	}
 }
 
-// TestRealtimePushToTalkByCall is the same for a microphone that sends all the time.
+// TestRealtimePushToTalkByCall repeats TestRealtimePushToTalk over WebRTC, where the microphone sends all the time.
 func TestRealtimePushToTalkByCall(t *testing.T) {
 	t.Parallel()
 	seen := &testkit.SeenByModel{}
@@ -194,7 +194,7 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 	c.ConfigureSession(`{"audio":{"input":{"turn_detection":null}}}`)
 	talks := func(hz float64) {
 		p.Talk <- mediatest.Tone(time.Second, 48000, hz, 12000)
-		for range cap(p.Talk) + 1 { // if there is room for one more, all of it was sent
+		for range cap(p.Talk) + 1 { // when the channel has accepted these, the audio was sent
 			p.Talk <- nil
 		}
 	}
@@ -218,7 +218,7 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 	}
 }
 
-// TestRealtimeIdleTimeout: the model speaks to a person who is silent for idle_timeout_ms, and again after the next
+// TestRealtimeIdleTimeout checks that the model speaks to a person who is silent for idle_timeout_ms, and again after the next
 // silence.
 func TestRealtimeIdleTimeout(t *testing.T) {
 	t.Parallel()
@@ -389,7 +389,7 @@ func TestRealtimeSecrets(t *testing.T) {
 		t.Errorf("a secret mints a secret: %s", resp.Status)
 	}
 	l.AdvanceClock(2 * time.Minute)
-	if _, err := shared.CompareAndSwap(t.Context(), "secret/"+secret.Value, 1, 1, nil, 0); err != nil { // as it is by then
+	if _, err := shared.CompareAndSwap(t.Context(), "secret/"+secret.Value, 1, 1, nil, 0); err != nil { // emulates the expiry of the secret
 		t.Fatal(err)
 	}
 	for _, hang := range []struct {
@@ -495,7 +495,7 @@ func TestBetaIsRejected(t *testing.T) {
 	if post("/openai/v1/realtime/client_secrets", l.Key, `{}`, &plain); plain.Session.Model != "gpt-realtime" {
 		t.Errorf("without a model: %+v", plain)
 	}
-	for _, path := range []string{ // Azure's
+	for _, path := range []string{ // the paths of Azure
 		"/openai/realtime?api-version=2025-04-01-preview&deployment=gemini-3.8-live", "/openai/v1/realtime?model=gemini-3.8-live",
 	} {
 		c := openaitest.Dial(t, l.Gateway, path, http.Header{"Api-Key": {l.MintToken(`{"once":false}`)}})
@@ -509,7 +509,7 @@ func TestBetaIsRejected(t *testing.T) {
 	}
 }
 
-// unavailableStore is a store that is unavailable while lost is set.
+// unavailableStore is a store that fails while its field unavailable is set.
 type unavailableStore struct {
 	store.Store
 	unavailable atomic.Bool
@@ -557,7 +557,7 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	if err := json.Unmarshal(secret.Session, &want); err != nil {
 		t.Fatal(err)
 	}
-	want["id"], want["model"] = created.Session["id"], created.Session["model"] // for the socket itself
+	want["id"], want["model"] = created.Session["id"], created.Session["model"] // these two fields are set for each socket
 	if !reflect.DeepEqual(created.Session, want) || !strings.Contains(string(secret.Session), "Be kind.") {
 		t.Errorf("the session is %v, not %v", created.Session, want)
 	}
@@ -574,7 +574,7 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	}
 }
 
-// dialRefused returns how a socket is rejected.
+// dialRefused dials a socket that the gateway rejects, and returns the code of the error and the close code.
 func dialRefused(t *testing.T, g *testkit.Gateway, query string, header http.Header) (code string, closed int) {
 	t.Helper()
 	c := openaitest.Dial(t, g, query, header)
@@ -679,8 +679,8 @@ func receivedVoice(c *openaitest.Client) (pcm []int16) {
 	return pcm
 }
 
-// TestRealtimeReportsLostTools: the client gets an error for a function that the model does not have, and the session
-// no longer has it. A function that can be declared in another form works without an error.
+// TestRealtimeReportsLostTools checks that the client gets an error for a function that the model does not have. The session must
+// no longer have the function. A function that can be declared in another form works without an error.
 func TestRealtimeReportsLostTools(t *testing.T) {
 	t.Parallel()
 	g := testkit.StartGateway(t, openaitest.Serve)

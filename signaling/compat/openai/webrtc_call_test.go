@@ -56,7 +56,7 @@ func dialPage(t *testing.T, g *testkit.Gateway, query, label string, o testkit.P
 	return p
 }
 
-// awaitEvent returns the types of the events up to one of them.
+// awaitEvent waits for an event of the type kind. It returns the types of all events up to this event, and the event itself.
 func (p *pageClient) awaitEvent(kind string) (kinds []string, last map[string]any) {
 	for e := range p.events {
 		if kinds = append(kinds, e["type"].(string)); e["type"] == kind {

@@ -100,7 +100,7 @@ func TestWHEPListener(t *testing.T) {
 		testkit.Eventually(t, "a turn", func() bool { return g.Host.Sessions()[0].Turns >= n })
 	}
 	encoder.Talk <- testkit.MakeSentence(440, time.Second, 48000)
-	turns(1) // without a listener
+	turns(1) // a turn without a listener
 
 	session := strings.TrimPrefix(encoder.Session, g.HTTP+"/whip/eager/")
 	at := "/whep/eager?session=" + session
@@ -117,7 +117,7 @@ func TestWHEPListener(t *testing.T) {
 		return testkit.ToneShare(voice[max(0, len(voice)-24000/4):], 660) > 0.5
 	})
 
-	next := whiptest.DialPath(t, g, at, "", takes, "sendonly") // replaces it
+	next := whiptest.DialPath(t, g, at, "", takes, "sendonly") // replaces the first listener
 	next.AwaitConnected()
 	if resp, _ := listener.PatchCandidates(listener.Etag); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("candidates of the one before: %s", resp.Status)

@@ -206,7 +206,7 @@ func isSamePage(theirs, ours string) bool {
 	return a == b || strings.HasPrefix(a, b+"/") && !strings.Contains(b, "/")
 }
 
-// normalizeURL removes what does not distinguish pages: www, a trailing slash, git+ before a repository.
+// normalizeURL returns the host and path of a URL, without parts that do not distinguish pages: www, a trailing slash, .git.
 func normalizeURL(address string) string {
 	u, err := url.Parse(strings.TrimPrefix(address, "git+"))
 	if err != nil {

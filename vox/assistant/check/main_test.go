@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestCheck asks registries that answer as the four real ones do.
+// TestCheck queries fake registries, whose answers have the form of those of the four real ones.
 func TestCheck(t *testing.T) {
 	answers := map[string]string{
 		"/npm/@stripe%2Fstripe-js/latest": `{"homepage":"https://stripe.com/docs/js/",` +
