@@ -11,9 +11,10 @@ import { page as words } from './page.en.js';
  * @import { CanvasElement } from './types.d.ts'
  */
 
-/** @typedef {{title: string, text: string, content: Node[]}} Description `text`: for a downloaded transcript */
+/** @typedef {{title: string, text: string, content: Node[], small?: Promise<string>}} Description `text`: for a downloaded transcript; `small`: a photo, to be kept */
 
 const TITLE = 60; // characters
+const SMALL = 320; // px: the longer side of a photo that is kept, which has some 15 KB
 
 /**
  * @param {Shown & {doneTitle?: string}} call of any tool
@@ -25,7 +26,11 @@ export function describeCall({ name, args, response, status, doneTitle = '' }, g
   const nothing = { title: '', text: '', content: [] };
   if (!name.endsWith('_canvas_tool')) {
     const image = { type: 'image', src: response?.photo, alt: doneTitle };
-    return { ...nothing, content: kept.has(image.src) ? [preview(image, doneTitle, gateway, kept)] : [] };
+    const isNew = kept.has(image.src);
+    if (!isNew && !String(image.src).startsWith('data:')) return nothing; // else it is what `shrink` has made
+    const box = preview(image, doneTitle, gateway, kept);
+    const photo = box.querySelector('img');
+    return { ...nothing, content: [box], ...(isNew && photo && { small: shrink(photo) }) };
   }
   if (status !== 'done') return { ...nothing, title: titleOf(elementsOf(args)) };
   const elements = elementsOf(args);
@@ -58,6 +63,17 @@ function preview(schema, title, gateway, kept) {
   box.append(...build(schema, { gateway: new URL('.', gateway.href.replace(/^ws/, 'http')), kept, urls: [] }));
   for (const image of box.querySelectorAll('img')) enlargeable(image);
   return box;
+}
+
+/** A small copy of a photo, which can be kept in the transcript. @param {HTMLImageElement} image @returns {Promise<string>} as a data: URL */
+async function shrink(image) {
+  while (!image.src) await new Promise((resolve) => new MutationObserver(resolve).observe(image, { attributes: true })); // it is read first
+  await image.decode();
+  const canvas = document.createElement('canvas');
+  const scale = Math.min(1, SMALL / Math.max(image.naturalWidth, image.naturalHeight));
+  [canvas.width, canvas.height] = [image.naturalWidth * scale, image.naturalHeight * scale];
+  canvas.getContext('2d')?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return canvas.toDataURL('image/jpeg', 0.7);
 }
 
 /** @param {any} args @returns {CanvasElement[]} */

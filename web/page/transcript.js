@@ -242,7 +242,13 @@ export class Transcript {
     const { args } = call;
     const kept = { name, args, response, status };
     const keeps = shows && content.length > 0 && JSON.stringify(kept).length <= LARGEST;
-    if (status !== 'running') this.#keep(e, { role: 'tool', text: text + details, card, ...(keeps && { call: kept }) });
+    if (status === 'running') return;
+    const line = /** @type {const} */ ({ role: 'tool', text: text + details, card });
+    this.#keep(e, { ...line, ...(keeps && { call: kept }) });
+    described?.small?.then((photo) => {
+      const call = { name, args: {}, response: { photo }, status };
+      if (JSON.stringify(call).length <= LARGEST) this.#keep(e, { ...line, call });
+    }).catch(() => {}); // without it the card has no picture after a reload
   }
 
   /** What Google Search was asked, and found, stands in the answer that it belongs to. @param {any} grounding */

@@ -131,6 +131,9 @@ async function photoToAda(transport) {
     const files = await page.evaluate(() => shared.map(({ text, active, files: [f] }) => [text, active, f.name, f.type, f.size > 1_000]));
     assert.deepEqual(files, [['Look, Ada!', true, 'photo.jpg', 'image/jpeg', true]]);
     assert.deepEqual(page.complaints, []);
+    await page.reload();
+    const isKept = () => [...document.querySelectorAll('.card .shown img')].some((e) => Math.max(e.naturalWidth, e.naturalHeight) === 320);
+    await page.waitForFunction(isKept, null, { timeout: 5_000 }).catch(() => assert.fail('the photo stands in its card after a reload'));
   } finally {
     await page.quit();
     await gateway.stop();
