@@ -29,12 +29,13 @@ const style = `
 :host { --small: min(max(60px, 4rem), 24cqi); display: flex; flex-direction: column; width: max(22rem, 340px); max-width: 100%; height: max(34rem, 500px); max-height: 100%; overflow: hidden auto; container-type: inline-size;
   border: 1px solid var(--line); border-radius: var(--round); background: var(--card); text-align: start; }
 .head { display: flex; align-items: center; gap: .75em; min-height: 4em; padding: .25em .5em .25em 1em; border-bottom: 1px solid var(--line); }
-.head img[hidden] + b::before { content: ''; display: inline-block; width: 1em; height: 1em; margin-inline-end: .5em; vertical-align: -.125em; border-radius: 50%; background: var(--sphere); }
+.head img[hidden] + b::before { content: ''; display: inline-block; width: 1.75em; height: 1.75em; margin-inline-end: .6em; vertical-align: -.5em; border-radius: 50%; background: var(--sphere); }
 .head img { flex: none; width: 2.5em; height: 2.5em; border-radius: 50%; object-fit: cover; }
 .head b { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-size: var(--text-large); font-weight: 650; }
 .head .icon { flex: none; }
 .log { flex: 1; min-height: 0; overflow-y: auto; overscroll-behavior: contain; scrollbar-width: thin; display: flex; flex-direction: column; gap: 1em; padding: 1em; container-type: inline-size; }
 .log:focus-visible { outline-offset: -3px; }
+.log:not(:focus-visible) { mask-image: linear-gradient(#0000, #000 1em, #000 calc(100% - .5em), #0000); }
 .log .turn { max-width: 100%; font-size: inherit; }
 .log .turn.user { max-width: 85%; }
 /* A shadow at each side where a table goes on. At its ends what scrolls with it covers the shadow. */
