@@ -465,7 +465,8 @@ func (c *comparison) measureToolCalls(ctx context.Context) error {
 	return nil
 }
 
-// measureToolCall is one run of measureToolCalls.
+// measureToolCall is one run of measureToolCalls. took is the time from the cancellation to the end of the tool's run; 0 if the run was not
+// cancelled. times is the number of runs for two calls with the same id.
 func (c *comparison) measureToolCall(ctx context.Context, i int) (took time.Duration, times int, err error) {
 	c.model.setListener(func(*session, []int16) {})
 	caller, err := c.placeCall(ctx, callOptions{hear: func(time.Time, *rtp.Packet) {}})

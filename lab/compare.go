@@ -248,7 +248,7 @@ func (c *comparison) addMissing(cell string, err error) {
 	c.Figures = append(c.Figures, f)
 }
 
-// addFigure adds a figure to the report. otherwise describes what happened in the runs without a value.
+// addFigure adds a figure to the report. The text `otherwise` describes what happened in the runs without a value.
 func (c *comparison) addFigure(cell string, runs int, otherwise string, values ...float64) {
 	f := figure{Cell: cell, Values: values, Runs: runs}
 	if runs > len(values) {

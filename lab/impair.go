@@ -175,7 +175,7 @@ func (ic *impaired) applyCondition(ctx context.Context) error {
 
 // measured holds the results of a call in one direction.
 type measured struct {
-	share          float64 // share of the voiced blocks that arrived
+	share          float64 // share of the voiced blocks that arrived, from 0 to 1
 	blocks         int
 	remainingDelay time.Duration // added delay that is left backTime after the condition: 10th percentile, to exclude delays of the machine
 	recovery       time.Duration // from the end of an outage to the first word

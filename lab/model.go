@@ -93,7 +93,7 @@ func (m *model) close() {
 	}
 }
 
-// selfSigned returns a new certificate for 127.0.0.1, valid for a day, and the same in PEM.
+// selfSigned returns a new certificate for 127.0.0.1, valid for a day, and its text in PEM.
 func selfSigned() (tls.Certificate, []byte) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
@@ -327,8 +327,8 @@ type timedMessage struct {
 	text string
 }
 
-// sendChatter waits for delay, and then talks without a pause until ctx is done. A turn begins when the last piece of
-// the previous one is left.
+// sendChatter waits for delay, and then talks without a pause until ctx is done. A turn is sent while the last
+// voicePiece of the previous turn is still to be played.
 func (s *session) sendChatter(ctx context.Context, delay time.Duration) error {
 	for begin, ahead := time.Now().Add(delay), voicePiece; ctx.Err() == nil; ahead = 0 {
 		for _, m := range chatterTurn() {

@@ -44,7 +44,7 @@ func (c *comparison) measureSlowReader(ctx context.Context) error {
 		conn.(*net.TCPConn).SetReadBuffer(2 * slowRate) // small, so that the kernel does not buffer the whole reply
 		return slowLink{conn, fast}, nil
 	}
-	var receivedSamples atomic.Int64 // samples
+	var receivedSamples atomic.Int64 // number of loud samples
 	opening, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	began := time.Now()

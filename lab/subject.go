@@ -180,7 +180,7 @@ func (o options) buildEnvironment(s *stage) ([]string, error) {
 		"COMPARE_TOOL=" + s.model.url + "/tool", // for a POST when the model calls the tool "lookup"
 		"COMPARE_INSTRUCTION=" + instruction,    // system instruction for the model
 		"COMPARE_SIP=" + s.sip,                  // address for the SIP endpoint, over UDP
-		"COMPARE_TWILIO=" + twilioSecret,        // signs Twilio's requests
+		"COMPARE_TWILIO=" + twilioSecret,        // secret that signs Twilio's requests
 		"COMPARE_FOLDER=" + s.folder,            // for files; removed at the end
 		"COMPARE_CACHE=" + cacheFolder(),
 		"COMPARE_GATEWAY=" + o.gateway, // Voxgate's binary

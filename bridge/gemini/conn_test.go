@@ -147,7 +147,7 @@ func TestBadMessagesDoNotEnd(t *testing.T) {
 	}
 }
 
-// TestErrorsHideTheKey: a server that echoes the key may be cut in its middle, and the rest of it must not be left.
+// TestErrorsHideTheKey: an error hides a key that the server echoes, even if its text is cut off in the middle of the key.
 func TestErrorsHideTheKey(t *testing.T) {
 	for before := range 400 {
 		said := strings.Repeat("x", before) + "\n" + testKey + " is no key"
@@ -165,7 +165,7 @@ func TestErrorsHideTheKey(t *testing.T) {
 	}
 }
 
-// TestPeerThatDoesNotRead holds up nobody for longer than is said.
+// TestPeerThatDoesNotRead: if the peer does not read, no call blocks for longer than documented.
 func TestPeerThatDoesNotRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(t *testing.T, conn *gemini.Conn) error
@@ -223,7 +223,7 @@ func TestCloseUnblocks(t *testing.T) {
 		if got := <-code; got != websocket.CloseNormalClosure {
 			t.Errorf("the server got %d", got)
 		}
-		if again := conn.Close(); again != first { //nolint:errorlint // the very same
+		if again := conn.Close(); again != first { //nolint:errorlint // the same value
 			t.Errorf("Close: %v, then %v", first, again)
 		}
 		if err := conn.SendAudio(t.Context(), nil, 16000); !errors.Is(err, net.ErrClosed) {
@@ -287,7 +287,7 @@ func TestRecvContextPerCall(t *testing.T) {
 	})
 }
 
-// TestAudioIsOverwritten documents who owns what.
+// TestAudioIsOverwritten documents what a further call of Recv overwrites.
 func TestAudioIsOverwritten(t *testing.T) {
 	message := func(sample byte, more string) []byte {
 		data := base64.StdEncoding.EncodeToString([]byte{sample, 0, sample, 0})

@@ -45,7 +45,7 @@ type Setup struct {
 
 	// IsTextModel is set if the model is not a Live model. [Dial] does not support such a model.
 	IsTextModel bool
-	// OnLateTokens is called with the tokens of a text model that no message has reported. It is called before Close
+	// OnLateTokens is called with those tokens of a text model that no message has reported. It is called before Close
 	// returns.
 	OnLateTokens func(wire.Tokens)
 

@@ -62,7 +62,7 @@ func TestDialSendsKeyPathAndSetup(t *testing.T) {
 	}
 }
 
-// TestSetupMessage looks at what is sent first, and at the history behind it.
+// TestSetupMessage checks the setup message, and the message with the history after it.
 func TestSetupMessage(t *testing.T) {
 	history := []wire.Content{
 		{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)},
@@ -76,7 +76,7 @@ func TestSetupMessage(t *testing.T) {
 		name   string
 		vertex bool
 		setup  gemini.Setup
-		path   string // the end of it
+		path   string // end of the URL's path
 		first  string
 		second string
 	}{
@@ -260,7 +260,7 @@ func TestSetupRefused(t *testing.T) {
 	}
 }
 
-// TestDialEnds cancels and starves a dial in every phase. Time is the bubble's: the ten seconds pass at once.
+// TestDialEnds: in every phase, a dial ends when it is cancelled, and when it takes too long. In a bubble, the ten seconds pass at once.
 func TestDialEnds(t *testing.T) {
 	never := func(conn net.Conn) { drain(conn); _ = conn.Close() }
 	for _, c := range []struct {

@@ -1,4 +1,4 @@
 package gemini
 
-// TCPDialer is what connections are made with.
+// TCPDialer is the dialer of all connections.
 var TCPDialer = tcpDialer

@@ -24,7 +24,7 @@ func pipeClient(t *testing.T, h http.Handler) *api.Client {
 	return &api.Client{APIKey: testKey, BaseURL: "http://gemini.test", NetDial: p.Dial}
 }
 
-// counted lets a test wait for handlers of hijacked connections, which servers forget.
+// counted counts the running handlers, so that a test can wait for those of hijacked connections, as servers do not.
 func counted(handlers *sync.WaitGroup, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handlers.Add(1)
@@ -35,8 +35,8 @@ func counted(handlers *sync.WaitGroup, h http.Handler) http.Handler {
 
 const testKey = "AIza-do-not-print-this"
 
-// script is a fake server: it upgrades, takes the setup and goes on as the test wants. It is the opposite of lenient
-// only where a test is: the emulator's own tests are where strictness is tested.
+// script is a fake server. It is called after the upgrade, and does what the test needs. It validates messages only if
+// the test does: the tests of package emulator check strictness.
 type script func(t testing.TB, ws *websocket.Conn)
 
 func (s script) handler(t testing.TB) http.Handler {

@@ -29,8 +29,8 @@ import (
 
 const vertexPath = "/ws/google.cloud.aiplatform.v1beta1.LlmBidiService/BidiGenerateContent"
 
-// adc makes Application Default Credentials: a service account whose tokens come from h. It returns what must never be
-// printed.
+// adc makes Application Default Credentials: a service account whose tokens come from h. It returns the private key,
+// which must never be printed.
 func adc(t *testing.T, h http.HandlerFunc) (private string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 1024)
@@ -101,7 +101,7 @@ func TestVertexWithDefaultCredentials(t *testing.T) {
 func TestVertexWithoutCredentials(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer      http.HandlerFunc
-		credentials bool // it is them who are wrong
+		credentials bool // the error must be api.ErrCredentials
 	}{
 		"refused": {func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusBadRequest)
@@ -190,7 +190,8 @@ func TestMissingCredentials(t *testing.T) {
 	}
 }
 
-// vertexOn returns a client whose tokens are token-1, token-2 … from then on, and how many were fetched.
+// vertexOn makes a client use the tokens token-1, token-2 … from now on, each valid for the time live. It returns the number of
+// tokens that were fetched.
 func vertexOn(client *api.Client, live time.Duration) *atomic.Int32 {
 	var fetched atomic.Int32
 	client.Vertex = &api.Vertex{Project: "a-project", Location: "us", Fetch: func(context.Context) (*auth.Token, error) {
@@ -281,7 +282,7 @@ func TestTokensAreRenewedAhead(t *testing.T) {
 
 var start = time.Now()
 
-// TestOneFetchForAll has many callers come while a token is fetched, and some of them leave.
+// TestOneFetchForAll: many callers wait for the same fetch of a token, and some of them give up.
 func TestOneFetchForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pipeClient(t, live(untilGone).handler(t))
@@ -313,7 +314,7 @@ func TestOneFetchForAll(t *testing.T) {
 			return int(bad.Load())
 		}
 		var waits sync.WaitGroup
-		waits.Go(func() { // leave the others to it
+		waits.Go(func() { // these give up before the token is fetched
 			if failed := try(5, time.Second); failed != 5 {
 				t.Errorf("%d of 5 failed", failed)
 			}
@@ -332,7 +333,7 @@ func TestTheTokenServerThatNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		client := &api.Client{Vertex: &api.Vertex{Project: "p", Fetch: func(context.Context) (*auth.Token, error) {
-			<-release // deaf to its context
+			<-release // ignores its context
 			return nil, errors.New("too late")
 		}}}
 		begin := time.Now()
@@ -344,7 +345,7 @@ func TestTheTokenServerThatNeverAnswers(t *testing.T) {
 	})
 }
 
-// TestEphemeralToken goes the way of tokens, and asks nothing of REST, which does not take them.
+// TestEphemeralToken: a token uses the path and the header for tokens, and sends no REST request, because REST rejects tokens.
 func TestEphemeralToken(t *testing.T) {
 	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
 	var paths []string

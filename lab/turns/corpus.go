@@ -206,7 +206,8 @@ func (b *builder) addDialogues(language string, most int) error {
 	return b.addClips("fillets-"+language, files, most, nil)
 }
 
-// addClips adds clips of at least 1 s as ends of turns, with the pauses in them. It adds at most the given number.
+// addClips adds clips of 1 to 15 s as ends of turns, and as turns with pauses: at most the given number of clips. It leaves out files
+// whose names contain a text in skip.
 func (b *builder) addClips(voice string, files []string, most int, skip []string) error {
 	for _, file := range files {
 		if slices.ContainsFunc(skip, func(s string) bool { return strings.Contains(filepath.Base(file), s) }) {
@@ -360,7 +361,7 @@ func levelsOf(pcm []int16) (levels []float64, threshold float64) {
 	return levels, max(20, sorted[len(sorted)*95/100]/32)
 }
 
-// gapsIn returns the gaps that have at least the number of frames in shortest, and are 0.4 s or more from both ends.
+// gapsIn returns the gaps of at least `shortest` frames that are 0.4 s or more from both ends.
 func gapsIn(levels []float64, threshold float64, shortest int) (gaps [][2]int) {
 	from := -1
 	for i, l := range levels {

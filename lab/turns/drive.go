@@ -30,7 +30,7 @@ type event struct {
 	at int // position in samples
 }
 
-// verdict is the judgement about the audio before a pause.
+// verdict holds probabilities that the audio before a pause ends a turn: by prosody, by the network, and by both together.
 type verdict struct{ prosody, both, network float64 }
 
 // recording is audio with the results of detectors and judges, each computed once. It belongs to one goroutine at a time.

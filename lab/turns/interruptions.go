@@ -80,7 +80,7 @@ func printInterruptions(out io.Writer, items []item) {
 			}
 			if o.cut > 0 {
 				cut++
-			} else if o.hold > 0 && o.resume > 0 { // not if the answer continues within the noise, which holds it for 1.5 s at most
+			} else if o.hold > 0 && o.resume > 0 { // resume is negative if the answer continues within the sound: a noise holds it for 1.5 s at most
 				resumes = append(resumes, o.resume)
 			}
 		}

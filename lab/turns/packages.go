@@ -168,7 +168,7 @@ func readVorbis(r io.Reader) ([]int16, error) {
 	return resample(pcm, format.SampleRate), nil
 }
 
-// resample converts to 16 kHz, always with the same result: media.Resample adds a random dither.
+// resample converts audio from another rate (in Hz) to 16 kHz, always with the same result: media.Resample adds a random dither.
 func resample(pcm []int16, from int) []int16 {
 	if from == rate || len(pcm) == 0 {
 		return pcm

@@ -15,8 +15,8 @@ type soundSource struct {
 	isRepeated bool
 }
 
-// testSounds has the people of Hedgewars and the noises of livekit-agents. bursts are sounds that do not mean to
-// interrupt. stops are words that do.
+// testSounds has the people of Hedgewars and the noises of livekit-agents. The kind bursts holds sounds that do not mean
+// to interrupt, and the kind stops holds words that do.
 var testSounds = []soundSource{
 	{"bursts", "hedgewars-data/usr/share/games/hedgewars/Data/Sounds/voices/*", []string{
 		"Hmm*.ogg", "Laugh*.ogg", "PoisonCough*.ogg", "Ow*.ogg", "Ooff*.ogg", "Uh-oh*.ogg", "Oops*.ogg", "Yessir*.ogg",

@@ -85,9 +85,9 @@ const quickest, likely = 0.8, 0.3
 // is then reported in 18 % of the unfinished prompts, and an answer begins in 2 %. With 0.45 these are 23 and 7 %, and ends
 // are reported 60 ms earlier in the mean.
 const (
-	prosodyShare = 0.5 // exceed quickest by prosody alone
-	quickShare   = 0.3 // exceed quickest with the network
-	likelyShare  = 0.6 // exceed likely with the network
+	prosodyShare = 0.5 // share that must exceed quickest, by prosody alone
+	quickShare   = 0.3 // share that must exceed quickest, with the network
+	likelyShare  = 0.6 // share that must exceed likely, with the network
 )
 
 // standardize scales each feature to the mean 0 and the standard deviation 1. It returns the mean and the deviation of the

@@ -33,7 +33,7 @@ type Collection struct {
 	Max      int    `json:"max"`
 	Check    string `json:"check"`    // luhn, iban:DE or date:ddmmyyyy; no check if empty
 	Attempts int    `json:"attempts"` // default 3
-	Seconds  int    `json:"seconds"`  // time until the next key; default 10
+	Seconds  int    `json:"seconds"`  // longest wait for the next key; default 10
 	URL      string `json:"url"`      // webhook that receives the digits
 	Secret   string `json:"secret"`   // signs the webhook (Standard Webhooks)
 

@@ -45,7 +45,7 @@ func newKeypadHarness(t *testing.T, fields string) *keypadHarness {
 	return s
 }
 
-// newBubbleHarness returns a till for [synctest.Test], whose webhook cannot be reached.
+// newBubbleHarness returns a harness for [synctest.Test], whose webhook cannot be reached.
 func newBubbleHarness(t *testing.T, fields string) *keypadHarness {
 	t.Helper()
 	s := &keypadHarness{t: t}

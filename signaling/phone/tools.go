@@ -27,8 +27,8 @@ func EndCallTool(do func(bridge.Command) error) tools.Tool {
 	}
 }
 
-// PressKeysTool returns the tool that presses keys. which is appended to the tool's description, and names the accepted keys. menu is
-// nil for incoming calls.
+// PressKeysTool returns the tool that presses keys. The text `which` names the accepted keys, and is appended to the tool's description.
+// menu is nil for incoming calls.
 func PressKeysTool(which string, menu *Menu, press func(ctx context.Context, digits string) error) tools.Tool {
 	if menu != nil {
 		which += " Listen first, until you know which key is for what you want. If a key leads nowhere, press another one."
@@ -56,7 +56,7 @@ type TransferMode struct {
 }
 
 // TransferTool returns the tool that transfers a call to a number or SIP URI in targets. If the model names another
-// target, refused is called; it may be nil. A timeout of 0 means [tools.Timeout].
+// target, the tool calls refused, which may be nil. A timeout of 0 means [tools.Timeout].
 func TransferTool(
 	targets []string, timeout time.Duration, manner TransferMode, refused func(target string),
 	transfer func(ctx context.Context, target, about string) error,

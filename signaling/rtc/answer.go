@@ -106,7 +106,7 @@ func (s *section) buildRejection(ours attributes) *mediaDescription {
 // videoBandwidth is the b= line of a video section (RFC 3890).
 var videoBandwidth = "TIAS:" + strconv.Itoa(videoBits)
 
-// buildAnswerSection turns Pion's answer to an accepted section into that of the client's answer.
+// buildAnswerSection rewrites m, a section of Pion's answer, for the client's answer. s is the section of the offer.
 func (o *Offer) buildAnswerSection(m *mediaDescription, s *section, voice, role string) {
 	m.proto = s.proto
 	d := direction{sends: s.mid == voice && s.client.receives, receives: s.client.sends}

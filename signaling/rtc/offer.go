@@ -317,9 +317,9 @@ func (s *section) isUsable(c *codec) bool {
 	return false
 }
 
-// acceptSections decides which sections are accepted: the supported sections that share one transport, that of the
-// first supported audio section, or without audio that of the first supported section. Without a BUNDLE group, only
-// that section is accepted (RFC 9143 section 7.3).
+// acceptSections accepts the supported sections that share one transport: the transport of the first supported audio
+// section or, without audio, of the first supported section. If that section is in no BUNDLE group, only that section
+// is accepted (RFC 9143 section 7.3).
 func (o *Offer) acceptSections(groups [][]string, chosen *codec) error {
 	var audio []string // names of all offered audio formats
 	offered := false
@@ -376,7 +376,7 @@ func (o *Offer) firstUsable(kind string) int {
 // acceptBundled accepts the section with the index first, and the usable sections that share its transport.
 func (o *Offer) acceptBundled(first int) {
 	media := 0
-	types := map[webrtc.PayloadType]string{} // format of each payload type: one in a whole BUNDLE group (RFC 9143 section 10.1.2)
+	types := map[webrtc.PayloadType]string{} // format by payload type, the same in all sections of a BUNDLE group (RFC 9143 section 10.1.2)
 	for i := range o.sections {
 		s := &o.sections[i]
 		if !s.offered || !s.isUsable(o.codec) || i != first && !(s.hasMid && slices.Contains(o.group, s.mid)) {

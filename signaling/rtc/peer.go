@@ -115,7 +115,7 @@ type Peer struct {
 	microphone atomic.Pointer[microphone] // the newest track, even if it has ended: Pion ends tracks at each offer
 	tracks     atomic.Int32               // number of tracks so far
 	trackLimit atomic.Int32               // limit for tracks
-	rtt        atomic.Int64               // the newest round trip time, or 0
+	rtt        atomic.Int64               // the newest round trip time in ns; 0 before the first
 
 	stop    context.CancelFunc
 	mu      sync.Mutex

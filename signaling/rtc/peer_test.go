@@ -205,8 +205,8 @@ func answerWith(t *testing.T, api *API, s Session, offer string) (p *Peer, answe
 	return p, answer, connected
 }
 
-// TestCodecNegotiation checks that a peer with one codec is received and answered, and one with several codecs by the best of
-// them.
+// TestCodecNegotiation: if a peer offers one codec, audio uses it in both directions. If a peer offers several, audio uses the
+// best of them.
 func TestCodecNegotiation(t *testing.T) {
 	for _, c := range []struct {
 		name    string

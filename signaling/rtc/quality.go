@@ -6,8 +6,8 @@ import "time"
 type Quality struct {
 	Up          bool   // a client's microphone, measured here; otherwise the model's voice, from the client's RTCP reports
 	Packets     uint64 // packets expected; includes lost ones
-	LostPackets uint64 // never arrived, or too late for playout
-	LatePackets uint64 // arrived after they were given up; included in LostPackets; only with Up
+	LostPackets uint64 // packets that never arrived, or too late for playout
+	LatePackets uint64 // packets that arrived after they were given up; included in LostPackets; only with Up
 	Jitter      time.Duration
 	// Concealed is the duration of audio that replaces lost packets; only with Up.
 	Concealed time.Duration

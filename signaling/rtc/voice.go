@@ -150,7 +150,8 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 }
 
 // roundTrip returns the time from our report to the peer's report about it, without the time that the peer took (RFC
-// 3550, section 6.4.1). last and delay are in 1/65536 s of NTP time, and wrap around.
+// 3550, section 6.4.1). last and delay are in 1/65536 s of NTP time, and wrap around. It returns false if the report
+// answers none of ours, or if the time is implausible.
 func roundTrip(last, delay uint32, now time.Time) (time.Duration, bool) {
 	if last == 0 {
 		return 0, false

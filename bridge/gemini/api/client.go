@@ -74,8 +74,8 @@ func (c *Client) hasToken() bool {
 	return c.Vertex == nil && strings.HasPrefix(string(c.APIKey), tokenPrefix)
 }
 
-// endpoint returns the base URL without a trailing slash. If its scheme is http or ws, it becomes plain. If it is https
-// or wss, it becomes secure.
+// endpoint returns the base URL without a trailing slash. It replaces the scheme: http or ws by `plain`, https or wss by
+// `secure`.
 func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	base := c.BaseURL
 	switch {

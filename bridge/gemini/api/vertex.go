@@ -146,7 +146,7 @@ func (v *Vertex) cachedToken(d time.Duration) Secret {
 	return Secret(v.cached.Value)
 }
 
-// renew fetches a token and caches it, unless another caller has just done so.
+// renew fetches a token and caches it, unless another caller has just done so. It returns the token, a [Secret].
 func (v *Vertex) renew() (any, error) {
 	if token := v.cachedToken(renewal); token != "" {
 		return token, nil

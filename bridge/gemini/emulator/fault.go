@@ -70,8 +70,8 @@ func (s *session) reachMoment(on Moment) error {
 	return nil
 }
 
-// reachVoice applies the faults of OnAnswer whose After lies between from and to. All three are durations of voice that
-// was sent in the turn.
+// reachVoice applies the faults of OnAnswer that are due in a piece of voice. The piece lies between the durations
+// `from` and `to`, measured in the voice that was sent in the turn. A fault is due at its After.
 func (s *session) reachVoice(from, to time.Duration) error {
 	for i, f := range s.e.scenario.Faults {
 		if f.On != OnAnswer || f.After < from || f.After >= to || !f.isDue(s.number, s.momentCounts[OnAnswer]) {

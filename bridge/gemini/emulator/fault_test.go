@@ -99,7 +99,7 @@ func TestFaultsAtEveryMoment(t *testing.T) {
 	}
 }
 
-// deafTB is a test that does not mind.
+// deafTB ignores fatal errors.
 type deafTB struct{ testing.TB }
 
 func (deafTB) Fatal(...any) {}
@@ -130,13 +130,13 @@ func TestFaultsBeforeTheSession(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				_, err := gemini.Dial(ctx, client, gemini.Setup{})
-				// One that has just become deaf takes the client's close frame, or does not: then the client waits for half a second.
+				// A server that has just become deaf may not read the client's close frame. Then the client waits for half a second.
 				took := time.Since(start)
 				late := c.fault.Deaf && took == c.after+500*time.Millisecond
 				if err == nil || !strings.Contains(err.Error(), c.want) || took != c.after && !late {
 					t.Errorf("%v after %v, want %q after %v", err, took, c.want, c.after)
 				}
-				join(t, client, `{}`) // it struck once
+				join(t, client, `{}`) // the fault occurs only once
 			})
 		})
 	}

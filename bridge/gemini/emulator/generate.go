@@ -212,8 +212,8 @@ const smallApp = "```html\n<!doctype html>\n<html lang=\"en\">\n<meta charset=\"
 // tokens estimates the number of tokens of a text from its size in bytes: https://ai.google.dev/gemini-api/docs/tokens.
 func tokens(bytes int) int { return 1 + bytes/4 }
 
-// chunk returns a GenerateContentResponse. finish is the finish reason; it is empty except in the last chunk. Like
-// Google, chunk omits an index of 0 and empty ratings.
+// chunk returns a GenerateContentResponse. finish is the finish reason; it is empty except in the last chunk. asked is
+// the length of the request in bytes. Like Google, chunk omits an index of 0 and empty ratings.
 func chunk(model string, part live.Object, finish string, asked int) live.Object {
 	candidate := live.Object{"content": live.Object{"parts": []live.Object{part}, "role": "model"}}
 	if finish != "" {
@@ -226,7 +226,7 @@ func chunk(model string, part live.Object, finish string, asked int) live.Object
 	}
 }
 
-// stream writes an answer in three chunks, as server-sent events or as one JSON array.
+// stream writes an answer in three chunks, as server-sent events (sse) or as one JSON array.
 func stream(w http.ResponseWriter, model string, part live.Object, asked int, sse bool) {
 	pieces := []live.Object{part}
 	if text, ok := part["text"].(string); ok {

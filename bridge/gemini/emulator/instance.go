@@ -213,7 +213,8 @@ func closestToZero(schema map[string]any) float64 {
 	return max(low, min(high, 0))
 }
 
-// number returns a limit in a schema, or otherwise if there is none. Google's JSON may encode the number as a string.
+// number returns the first of several limits in a schema, or the default (otherwise) if the schema has none of them. Google's JSON may
+// encode the number as a string.
 func number(schema map[string]any, otherwise float64, names ...string) float64 {
 	for _, name := range names {
 		switch value := schema[name].(type) {

@@ -98,7 +98,7 @@ func (m *memory) save(s savedSession, isLong bool) string {
 	return handle
 }
 
-// find returns the session state that a handle restores, unless the handle has expired.
+// find returns the session state that a handle restores. It returns false if the handle is unknown or has expired.
 func (m *memory) find(handle string) (savedSession, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

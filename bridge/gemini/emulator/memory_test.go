@@ -90,7 +90,7 @@ func TestResumeWhileOpen(t *testing.T) {
 	})
 }
 
-// TestOldHandle stands for the session as it was when the handle was given.
+// TestOldHandle: an old handle restores the session as it was when the handle was sent.
 func TestOldHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, w := newScene(t, emulator.Scenario{})
@@ -116,7 +116,7 @@ func TestOldHandle(t *testing.T) {
 
 const oldModel = `{"model":"gemini-2.5-flash-native-audio-preview-12-2025","tools":[{"functionDeclarations":[{"name":"f"}]}]}`
 
-// resumptions returns what the updates of a turn and of what led to it say, up to a quiet second.
+// resumptions returns the kinds of the messages that arrive within a minute, in order: handle, none (a withheld handle), call or complete.
 func (p *peer) resumptions() string {
 	p.t.Helper()
 	time.Sleep(time.Minute)

@@ -56,7 +56,7 @@ func TestNoiseIsNotSpeech(t *testing.T) {
 		for i := range noise {
 			noise[i] = int16(rand.IntN(600) - 300) // rms 173
 		}
-		p.audio(noise) // one turn may come of its begin
+		p.audio(noise) // the start of the noise may count as a turn
 		speech := tone(16000, 700, time.Second)
 		for i := range speech {
 			speech[i] += noise[i]

@@ -42,7 +42,7 @@ func visit(t *testing.T, path, model, rest string) *raw {
 // sessionID matches a setupComplete, which has an id on Vertex AI.
 var sessionID = regexp.MustCompile(`^{\n  "setupComplete": {(\n    "sessionId": "[0-9a-f-]{36}"\n  )?}\n}\n$`)
 
-// profileCase is a setup and what comes of it.
+// profileCase is a setup and the expected result.
 type profileCase struct {
 	path, model, rest string
 	code              int // 0: accepted
@@ -247,7 +247,7 @@ func TestMidSession(t *testing.T) {
 	}
 }
 
-// TestAudioDuringABlockingCall closes the session if it goes on for longer than a message is on its way.
+// TestAudioDuringABlockingCall: audio during a blocking call closes the session, unless it was already on its way.
 func TestAudioDuringABlockingCall(t *testing.T) {
 	audio := `{"realtimeInput":{"audio":{"mimeType":"audio/pcm","data":"` + base64.StdEncoding.EncodeToString(make([]byte, 640)) + `"}}}`
 	for _, c := range []struct {
@@ -255,7 +255,7 @@ func TestAudioDuringABlockingCall(t *testing.T) {
 		closes                bool
 	}{
 		{livePath, gemini31, "UNSPECIFIED", true},
-		{livePath, gemini31, "NON_BLOCKING", true}, // which that model does not have
+		{livePath, gemini31, "NON_BLOCKING", true}, // a behavior that this model does not support
 		{livePath, gemini25, "BLOCKING", true},
 		{livePath, gemini25, "NON_BLOCKING", false},
 		{vertexPath, vertexOld, "UNSPECIFIED", true},
@@ -273,7 +273,7 @@ func TestAudioDuringABlockingCall(t *testing.T) {
 					}
 					said = string(data)
 				}
-				r.write(audio) // was on its way
+				r.write(audio) // may have been on its way when the call was sent
 				time.Sleep(time.Second)
 				r.write(audio)
 				if c.closes {
@@ -287,7 +287,7 @@ func TestAudioDuringABlockingCall(t *testing.T) {
 	}
 }
 
-// TestOnePartPerEvent keeps voice and transcript of the old models apart.
+// TestOnePartPerEvent: messages of the old models have either a piece of the voice or a transcript.
 func TestOnePartPerEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := visit(t, livePath, gemini25, `,"outputAudioTranscription":{}`)
@@ -320,7 +320,7 @@ func TestVertexWire(t *testing.T) {
 	})
 }
 
-// TestIdle is how gemini-3.8-live-extended-thinking says that it is not done with a turn.
+// TestIdle checks the messages with which gemini-3.8-live-extended-thinking reports that a turn is not finished yet.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := visit(

@@ -12,7 +12,7 @@ import (
 	"voxgate/bridge/gemini/api"
 )
 
-// raw is a WebSocket without a client: what is on the wire is what a test writes and reads.
+// raw is a WebSocket without a client: the test writes and reads the raw messages.
 type raw struct {
 	t  *testing.T
 	ws *websocket.Conn
@@ -62,7 +62,7 @@ func (r *raw) turn() string {
 	}
 }
 
-// closes waits for the end and checks how it came.
+// closes waits for the end of the session, and checks its close code and reason.
 func (r *raw) closes(code int, reason string) {
 	r.t.Helper()
 	for {

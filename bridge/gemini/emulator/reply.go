@@ -60,7 +60,8 @@ func (s *session) answerCommand(text string) error {
 // commandDelay is the time from the answer to a command to its effect, so that the client receives the answer first.
 const commandDelay = 300 * time.Millisecond
 
-// faultOf returns the fault for a command that a user has typed. ok is false for other commands.
+// faultOf returns the fault for /close, /goaway or /drop, typed by a user. `rest` holds the arguments of the command. ok is false if the
+// code of /close is invalid.
 func faultOf(command, rest string) (f Fault, ok bool) {
 	word, reason, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	switch command {

@@ -123,7 +123,7 @@ func (s *session) loop(ctx context.Context) error {
 	}
 }
 
-// after makes the session's loop call do after the time d. If do returns an error, the session ends with it.
+// after makes the session's loop call the function do when the time d has passed. An error of the function ends the session.
 func (s *session) after(d time.Duration, do func() error) {
 	time.AfterFunc(d, func() {
 		select {

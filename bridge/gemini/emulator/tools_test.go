@@ -48,7 +48,7 @@ func TestParallelCalls(t *testing.T) {
 	})
 }
 
-// What is typed over the answer to one call is answered before the result of the other call, which is told afterwards.
+// A text that is typed during the comment on one result is answered before the model comments on the other result.
 func TestTypedTextComesBeforeQueuedResults(t *testing.T) {
 	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		p.text(`/tools [{"name":"weather"},{"name":"weather","args":{"n":1}}]`)

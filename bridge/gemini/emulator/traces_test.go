@@ -57,11 +57,11 @@ func TestRecordedKinds(t *testing.T) {
 // isActivity reports whether a message is a voiceActivity.
 func isActivity(kind string) bool { return strings.HasPrefix(kind, "ACTIVITY") }
 
-// emulatedModel is the model in the emulator: one that was shut down is played by its successor.
+// emulatedModel returns the emulator's model for a recording. A model that was shut down is replaced by its successor.
 func emulatedModel(trace traces.Trace) (model string, ok bool) {
 	switch name := trace.ModelName(); {
 	case strings.HasPrefix(name, "gemini-2.0-flash-live"), strings.HasPrefix(name, "gemini-live-2.5-flash-preview"):
-		return vertexOld, trace.IsVertex() // on the Gemini API no model that is left behaves alike
+		return vertexOld, trace.IsVertex() // on the Gemini API, no remaining model behaves in the same way
 	case strings.Contains(name, " "):
 		return "", false
 	default:
@@ -69,7 +69,7 @@ func emulatedModel(trace traces.Trace) (model string, ok bool) {
 	}
 }
 
-// deviations are the sessions in which the emulator does otherwise on purpose, or cannot do as recorded, each with the reason.
+// deviations lists the recordings from which the emulator deviates on purpose, or because it must, each with the reason.
 var deviations = map[string]string{
 	"oc-38et-answer-after-a-filler":                        "the emulator speaks no fillers",
 	"oc-38et-two-turns-and-a-tool":                         "the same",
@@ -84,7 +84,7 @@ var deviations = map[string]string{
 	"pyd-text-tool-round-parity-google-current":            "3.1 took clientContent in mid-session in July 2026; since then 1007 was reported",
 }
 
-// canDrive reports whether a recording has what the client did.
+// canDrive reports whether a recording has the client's input, and is not in deviations.
 func canDrive(trace traces.Trace) bool {
 	if _, known := deviations[trace.Name]; known {
 		return false
@@ -101,7 +101,7 @@ func isCut(trace traces.Trace) bool {
 	for _, l := range trace.Lines {
 		if m, err := traces.ReadClient(l.Msg); err == nil && l.Dir == traces.Up && m.RealtimeInput != nil && l.MS != nil && last.MS != nil &&
 			len(m.RealtimeInput.Audio) > 0 && *last.MS-*l.MS < 1500 {
-			return true // before the answer to what was said last
+			return true // the recording ends before the answer to the last speech
 		}
 	}
 	return last.Dir == traces.Down && !traces.ReadAnswer(last.Msg).TurnComplete
@@ -119,8 +119,8 @@ func recordedKinds(trace traces.Trace) (kinds []string) {
 	return kinds
 }
 
-// phases is the order of a session: runs of a kind are one, and so are a voice and its transcript as their pieces come. Where and how often
-// handles and empty messages come between, checkShapes compares.
+// phases returns the order of a session's messages. Repeated kinds become one, and so do the pieces of a voice and its transcript. Handles,
+// empty messages and a few others are left out; checkShapes compares some of them.
 func phases(kinds []string) (order []string) {
 	for _, kind := range kinds {
 		switch kind {
@@ -138,7 +138,7 @@ func phases(kinds []string) (order []string) {
 	return order
 }
 
-// checkShapes checks that the emulator uses the small shapes that the session has, and no others.
+// checkShapes checks that the emulator sends certain small messages if and only if Google has sent them.
 func checkShapes(t *testing.T, recorded, emulated []string) {
 	t.Helper()
 	for _, kind := range []string{
@@ -163,12 +163,12 @@ type driver struct {
 
 	failed bool // a message could not be sent
 
-	mu    sync.Mutex // of what is read
+	mu    sync.Mutex // guards kinds and calls
 	kinds []string
 	calls []string // ids, in order
 }
 
-// drive does what the recorded client did, and returns what has come.
+// drive repeats the actions of the recorded client, and returns the driver with the received messages.
 func drive(t *testing.T, trace traces.Trace, model string) *driver {
 	hears := []string{}
 	for i, l := range trace.Lines {
@@ -214,7 +214,7 @@ func drive(t *testing.T, trace traces.Trace, model string) *driver {
 	return d
 }
 
-// pause waits with a microphone that goes on, if the client has one that does.
+// pause waits. If the recorded client has a microphone that sends all the time, pause sends silence meanwhile.
 func (d *driver) pause(length time.Duration) {
 	hasSound := slices.ContainsFunc(d.trace.Lines, func(l traces.Line) bool {
 		m, err := traces.ReadClient(l.Msg)
@@ -227,7 +227,7 @@ func (d *driver) pause(length time.Duration) {
 	d.sound(make([]int16, int(length.Seconds()*16000)))
 }
 
-// untilNext is how long after a speech of the client its next message comes; 0: the recording does not say.
+// untilNext returns the time from the end of the client's speech to its next message; 0 if it is unknown.
 func (d *driver) untilNext(at int) time.Duration {
 	l := d.trace.Lines[at]
 	m, err := traces.ReadClient(l.Msg)
@@ -243,12 +243,12 @@ func (d *driver) untilNext(at int) time.Duration {
 	return 0
 }
 
-// isLastUp reports whether the client does nothing more.
+// isLastUp reports whether no message of the client follows.
 func (d *driver) isLastUp(at int) bool {
 	return !slices.ContainsFunc(d.trace.Lines[at+1:], func(l traces.Line) bool { return l.Dir == traces.Up })
 }
 
-// waits reports whether the client waits for a turn to end, or a call, before it does something else.
+// waits reports whether the client waits for the end of a turn before its next message.
 func (d *driver) waits(at int) bool {
 	for _, l := range d.trace.Lines[at+1:] {
 		switch {
@@ -261,7 +261,7 @@ func (d *driver) waits(at int) bool {
 	return false
 }
 
-// wordsFor is what the person has to say for the model to do what it did next: call the same function, or answer.
+// wordsFor returns the words to which the emulator reacts as the recorded model did: it calls the same function, or answers.
 func wordsFor(trace traces.Trace, at int, words string) string {
 	for _, l := range trace.Lines[at+1:] {
 		if l.Dir == traces.Up && (strings.Contains(string(l.Msg), "toolResponse") || strings.Contains(string(l.Msg), `"audio"`)) {
@@ -271,7 +271,7 @@ func wordsFor(trace traces.Trace, at int, words string) string {
 			return fmt.Sprintf("/tool %s {}", names[0])
 		}
 		if traces.ReadAnswer(l.Msg).Interrupted {
-			return "" // it says back all that it has heard, which takes long enough
+			return "" // the echo of the whole speech is long enough to be interrupted
 		}
 		if a := traces.ReadAnswer(l.Msg); a.TurnComplete || l.Dir == traces.Up {
 			return words

@@ -23,7 +23,7 @@ type script struct {
 	polite bool
 }
 
-// step is a part of a turn. It is sent at the time at, measured from the start of the turn.
+// step is a part of a turn. Its field `at` is the time from the start of the turn at which the part is sent.
 type step struct {
 	at      time.Duration
 	content live.Object   // fields of serverContent; nil sends an empty message

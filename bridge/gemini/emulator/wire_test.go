@@ -48,7 +48,7 @@ func TestPaths(t *testing.T) {
 func TestKeys(t *testing.T) {
 	e := emulator.New(silent)
 	defer e.Close()
-	const accepted = "Bad Request" // by the upgrader, of what is no WebSocket
+	const accepted = "Bad Request" // the upgrader's response to a request that does not open a WebSocket
 	for _, c := range []struct {
 		query, header, value, want string
 	}{

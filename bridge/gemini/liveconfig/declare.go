@@ -59,7 +59,7 @@ func (p *parser) readTools(fields map[string]any) error {
 	return nil
 }
 
-// oneOrMore returns a list, or a single object as a list.
+// oneOrMore returns a list, or a single object as a list. It returns false for any other value.
 func oneOrMore(value any) ([]any, bool) {
 	if one, ok := value.(map[string]any); ok {
 		return []any{one}, true

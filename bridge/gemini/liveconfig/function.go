@@ -59,9 +59,9 @@ type callMode int
 
 // The values of callMode.
 const (
-	callsOn      callMode = iota // continues talking unless the function is declared BLOCKING
-	callsWaiting                 // waits unless the function is declared NON_BLOCKING
-	callsSync                    // always waits, and supports no behavior
-	callsAsync                   // never waits
-	callsNothing                 // supports no tools
+	callsOn      callMode = iota // the model continues talking unless the function is declared BLOCKING
+	callsWaiting                 // the model waits unless the function is declared NON_BLOCKING
+	callsSync                    // the model always waits, and supports no behavior
+	callsAsync                   // the model never waits
+	callsNothing                 // the model supports no tools
 )

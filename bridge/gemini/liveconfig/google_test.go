@@ -31,10 +31,10 @@ func parseFunction(t testing.TB, field, schema string) (c Config, parameters map
 	return c, parameters
 }
 
-// TestSchemasFollowGoogle: whatever schema a client has of one property, Google gets one that it takes, and the function is there. args is
-// what the model calls it with, and call what the client gets.
+// TestSchemasFollowGoogle: for any schema of a property, Google gets a schema that it accepts (sent), and the function is declared. args is
+// the value with which the model calls the function, and call the value that the client gets.
 func TestSchemasFollowGoogle(t *testing.T) {
-	const same = "" // as args
+	const same = "" // the client gets args unchanged
 	for schema, c := range map[string]struct{ sent, args, call string }{
 		`{"type":"string"}`:           {`{"type":"STRING"}`, `"x"`, same},
 		`{"type":"str"}`:              {`{"type":"STRING"}`, `"x"`, same},
@@ -230,7 +230,7 @@ func reencode(t *testing.T, raw json.RawMessage) json.RawMessage {
 	return tools.Encode(tree)
 }
 
-// TestTextThatIsNoJSON: a text without JSON in place of an object is the model's mistake, and it is told so.
+// TestTextThatIsNoJSON: if the model writes a text without JSON in place of an object, the call is rejected with a reason.
 func TestTextThatIsNoJSON(t *testing.T) {
 	c, _ := parseFunction(t, "parameters", `{"type":"object","properties":{"a":{"type":"object"}},"required":["a"]}`)
 	f, _ := c.Functions.Find("f")

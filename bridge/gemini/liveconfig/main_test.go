@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The SDK's dependencies start this one at import, for good.
+	// A dependency of the SDK starts this goroutine at import, and never ends it.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 

@@ -40,7 +40,7 @@ func (l FunctionList) newWireName(name string) string {
 	return wire
 }
 
-// Find returns the function with this name in its declaration.
+// Find returns the function with this name in its declaration, or false.
 func (l FunctionList) Find(name string) (Function, bool) {
 	return l.findBy(func(f Function) bool { return f.Name == name })
 }
@@ -49,7 +49,7 @@ func (l FunctionList) Find(name string) (Function, bool) {
 // models were trained on.
 var namespaces = []string{"default_api:", "default_api."}
 
-// FindCalled returns the function that the model calls by a name. It accepts the name with one of the namespaces.
+// FindCalled returns the function that the model calls by a name, or false. It accepts the name with one of the namespaces.
 func (l FunctionList) FindCalled(name string) (Function, bool) {
 	if f, ok := l.findByWireName(name); ok {
 		return f, true

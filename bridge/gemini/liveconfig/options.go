@@ -268,7 +268,7 @@ func (p *parser) readTurns(o *object, fields map[string]any) {
 }
 
 // overlay sets a field in a nested object of Google's setup. If the client has set the field to another value, overlay
-// warns that the option from has no effect.
+// warns that the client's own option (from) has no effect.
 func (p *parser) overlay(fields map[string]any, names []string, name string, value any, from string) {
 	path := p.path
 	for _, n := range names {

@@ -54,7 +54,7 @@ func (p *textPlaces) add(name string, places *textPlaces) {
 	p.properties[name] = p.properties[name].merge(places)
 }
 
-// merge adds the places of an alternative schema for the same value.
+// merge adds the places of an alternative schema for the same value, and returns the result. Both may be nil.
 func (p *textPlaces) merge(other *textPlaces) *textPlaces {
 	switch {
 	case p == nil:

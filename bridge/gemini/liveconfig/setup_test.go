@@ -266,7 +266,7 @@ func TestSetup(t *testing.T) {
 		name, model, config string
 		handle              string
 		history             []wire.Content
-		want                gemini.Setup // but for Object
+		want                gemini.Setup // without Object
 	}{
 		{name: "fresh", model: "gemini-3.8-live", want: gemini.Setup{Resumable: true}},
 		{name: "resumed", model: "gemini-3.8-live", handle: "h", history: history, want: gemini.Setup{Resumable: true, Handle: "h"}},

@@ -156,8 +156,8 @@ var (
 	refusedSetup = []string{"refused with 1007"}
 )
 
-// assumption returns the gateway's assumption about a field of a model's setup. A field that the gateway sends is
-// assumed to be supported.
+// assumption returns the facts that the gateway assumes for a setup with this value in a field: [answersFacts] if the
+// gateway sends the value unchanged, else [refusedSetup]. unknown is true if the gateway assumes nothing.
 func assumption(model, path string, value any, o Options) (assumed []string, unknown bool) {
 	config := at(value, path)
 	config["model"] = model
@@ -344,7 +344,7 @@ func probeSilence(length time.Duration) probe {
 	}}
 }
 
-// noteAnswer waits for an answer, and adds as a fact what it is.
+// noteAnswer waits for an answer, and adds the fact "answers" or "silent".
 func (t *talk) noteAnswer() {
 	if h := t.awaitAnswer(); h.voice > 0 || h.text != "" {
 		t.addFact("answers")
@@ -530,8 +530,8 @@ func remember(t *talk) bool {
 
 var resumedFacts = []string{"gives a handle", "resumes", "says plum"}
 
-// resume resumes the session on another connection after a delay (later). If config is not nil, it replaces the
-// configuration of the session.
+// resume resumes the session on another connection after a delay (later). config replaces the probe's own config, even
+// if it is nil.
 func resume(t *talk, config object, later time.Duration) {
 	if !remember(t) {
 		return
@@ -713,7 +713,7 @@ func answerCall(t *talk, scheduling string, interimFirst bool) {
 	t.checkWord(t.awaitAnswer(), "banana")
 }
 
-// with returns a model's config with the additional fields in more.
+// with returns a config for the model of plain, with the fields in more and no others.
 func with(plain liveconfig.Config, more object, o Options) liveconfig.Config {
 	config := maps.Clone(more)
 	config["model"] = plain.Model

@@ -235,7 +235,7 @@ func (b *budget) run(ctx context.Context, p probe) Result {
 	return r
 }
 
-// skip reports a probe that is not run, with why as the verdict.
+// skip reports a probe that is not run, and returns its result. The parameter `why` is the verdict.
 func (b *budget) skip(p probe, why Verdict, notes ...string) Result {
 	r := Result{Model: p.model, Name: p.name, Assumed: p.assumed, Verdict: why, Notes: notes}
 	b.report(r)
@@ -313,7 +313,7 @@ func parseConfig(config map[string]any, vertex *api.Vertex) (liveconfig.Config, 
 	return liveconfig.Parse(encode(config), "config", liveconfig.Scope{Vertex: vertex})
 }
 
-// mergeTree merges the fields of over into under. A nil value removes a field.
+// mergeTree merges the fields of the object `over` into the object `under`. A nil value removes a field.
 func mergeTree(under, over map[string]any) {
 	for name, value := range over {
 		object, isObject := value.(map[string]any)

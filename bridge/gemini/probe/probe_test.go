@@ -24,7 +24,8 @@ import (
 
 const key = "AIza-do-not-print-this"
 
-// retractedEnd is the probe that says more within retractedPause of the end of its activity: a busy machine is late, and hears two turns.
+// retractedEnd is the name of the probe that speaks again at most retractedPause after the end of its activity. A busy machine speaks too
+// late, and two turns are heard.
 const (
 	retractedEnd   = "an end that the client retracts"
 	retractedPause = 100 * time.Millisecond

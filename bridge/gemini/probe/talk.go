@@ -199,7 +199,7 @@ func (t *talk) handleEvent(e event, h *modelOutput) {
 	}
 }
 
-// awaitAnswer waits until the model has answered and has finished.
+// awaitAnswer waits until the model has answered and has finished. If it does not answer, the fact "silent" is added.
 func (t *talk) awaitAnswer() modelOutput {
 	limit := answerTimeout
 	if t.config.Profile.Slow {
@@ -214,7 +214,7 @@ func (t *talk) awaitAnswer() modelOutput {
 	return h
 }
 
-// awaitCall waits for a function call.
+// awaitCall waits for a function call, and adds the name of the function as a fact. It returns false if no call arrives.
 func (t *talk) awaitCall() (wire.FunctionCall, bool) {
 	limit := answerTimeout
 	if t.config.Profile.Slow {
@@ -252,7 +252,7 @@ func parts(text string) json.RawMessage {
 	return encode([]map[string]string{{"text": text}})
 }
 
-// respond responds to a function call.
+// respond responds to a function call. If more is set, further responses to this call follow.
 func (t *talk) respond(c wire.FunctionCall, response string, scheduling string, more bool) {
 	t.send(wire.ClientMessage{ToolResponse: &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{
 		{ID: c.ID, Name: c.Name, Response: json.RawMessage(response), Scheduling: scheduling, WillContinue: more},

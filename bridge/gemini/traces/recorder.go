@@ -29,7 +29,7 @@ type Recorder struct {
 	redact  Redactor
 }
 
-// NewRecorder starts a recording.
+// NewRecorder starts a recording: it writes the comment c as the first line.
 func NewRecorder(to io.Writer, c Comment) *Recorder {
 	r := &Recorder{w: to, start: time.Now()}
 	r.writeLine(struct {

@@ -6,7 +6,7 @@ import (
 	"voxgate/bridge/gemini/traces"
 )
 
-// What is secret is taken out, the rest stays as it came; a secret that comes again has the same name.
+// Secrets are replaced, and everything else is unchanged. The same secret always gets the same replacement.
 func TestRedactor(t *testing.T) {
 	r := traces.Redactor{Numbers: true}
 	for _, test := range []struct{ message, want string }{

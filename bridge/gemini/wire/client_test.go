@@ -8,7 +8,7 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// TestAppendAudio looks at the seams of the pieces in which the samples are written.
+// TestAppendAudio checks the boundaries of the pieces in which the samples are encoded.
 func TestAppendAudio(t *testing.T) {
 	frame := make([]byte, 0, 8<<10)
 	for _, n := range []int{0, 1, 2, 191, 192, 193, 320, 384, 385, 640} {

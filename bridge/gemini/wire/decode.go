@@ -85,7 +85,8 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	return &whole, nil
 }
 
-// decodeField decodes one field other than serverContent.
+// decodeField decodes one field other than serverContent. Unknown fields and voiceActivity are added to
+// the object `beside`.
 func (m *ServerMessage) decodeField(name string, value []byte, beside *object) error {
 	if string(value) == "null" { // null is the same as an absent field
 		return nil

@@ -118,7 +118,7 @@ func encode(t *testing.T, v any) string {
 func TestGoldenMessages(t *testing.T) {
 	for _, g := range goldens(t) {
 		t.Run(g.Name, func(t *testing.T) {
-			// In a buffer that is overwritten afterwards, as Recv's is.
+			// The buffer is overwritten after Decode, as Recv does.
 			frame := []byte(g.Frame)
 			m, err := wire.NewDecoder().Decode(frame)
 			for i := range frame {
@@ -133,7 +133,7 @@ func TestGoldenMessages(t *testing.T) {
 			if strings.HasPrefix(got.Error, "malformed") {
 				got.Error = "malformed"
 			}
-			// Through view once more, for the order of the names.
+			// Decoded into a view and encoded again, so that the order of the names is the same.
 			var want view
 			if err := json.Unmarshal(g.Want, &want); err != nil {
 				t.Fatal(err)
@@ -145,7 +145,7 @@ func TestGoldenMessages(t *testing.T) {
 	}
 }
 
-// TestAudioDoesNotAllocate keeps the way of the voice free of allocations, in the shapes in which it comes.
+// TestAudioDoesNotAllocate: decoding the voice allocates nothing, in any of the forms in which it arrives.
 func TestAudioDoesNotAllocate(t *testing.T) {
 	const part = `{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"AQACAAMABAA="}}`
 	for _, turn := range []string{

@@ -9,10 +9,10 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// maxDelay is what everything further away is read as.
+// maxDelay is the result for all longer delays.
 const maxDelay = 365 * 24 * time.Hour
 
-// TestRetryDelay reads how long Google asks to stay away, wherever it says so.
+// TestRetryDelay finds the requested delay in each place where Google states it.
 func TestRetryDelay(t *testing.T) {
 	type delayed interface {
 		error

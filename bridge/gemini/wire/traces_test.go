@@ -12,7 +12,7 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// recorded is what a message of a recording says, read by its names alone.
+// recorded is a message of a recording, decoded by encoding/json for comparison.
 type recorded struct {
 	SetupComplete *struct{ SessionID string }
 	ServerContent *struct {
@@ -37,7 +37,7 @@ type recorded struct {
 	VoiceActivity json.RawMessage
 }
 
-// The decoder reads all that Google was recorded to send: nothing of what a conversation is made of is lost, or made up.
+// The decoder reads all recorded messages of Google: no part of a conversation is lost or invented.
 func TestRecordings(t *testing.T) {
 	list, err := traces.ReadTests("../traces/testdata")
 	if err != nil {

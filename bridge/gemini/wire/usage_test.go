@@ -104,7 +104,7 @@ func TestTokenMeter(t *testing.T) {
 	}
 	want("absurd", m.Total(), wire.Tokens{Prompt: math.MaxInt, PromptBy: map[string]int{"AUDIO": math.MaxInt, "TEXT": 0}})
 
-	// What is handed out is the caller's.
+	// The caller may change a result without an effect on the meter.
 	m = wire.TokenMeter{}
 	m.Add(count(1, 1))
 	m.Turn().ResponseBy["AUDIO"] = 99

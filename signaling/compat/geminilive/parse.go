@@ -57,7 +57,7 @@ func badMessage(field, problem string) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Field: field, Message: strings.TrimSpace(field + " " + problem)}
 }
 
-// badJSON converts an error of [tools.ReadJSON]. at is the path of the JSON value.
+// badJSON converts an error of [tools.ReadJSON]. The parameter `at` is the path of the JSON value.
 func badJSON(err error, at string) *bridge.Error {
 	bad := &bridge.Error{Code: bridge.CodeBadMessage, Field: at, Message: tools.ExplainJSON(err, at).Error() + "."}
 	if place := (*tools.JSONError)(nil); errors.As(tools.ExplainJSON(err, at), &place) {

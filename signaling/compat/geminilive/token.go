@@ -75,8 +75,8 @@ func (c *constraints) isLocked(field string) bool {
 		slices.ContainsFunc(c.Mask, func(path string) bool { return path == field || strings.HasPrefix(path, field+".") }))
 }
 
-// copyField copies the field at path from the object from to the object into. If from lacks the field, copyField
-// removes it from into.
+// copyField copies the field at a path from the source object `from` to the target object `into`. If the source lacks
+// the field, copyField removes it from the target.
 func copyField(into, from object, path []string) {
 	name := path[0]
 	if len(path) == 1 {
@@ -176,7 +176,7 @@ func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 	return data, nil
 }
 
-// parseTime parses a time that must be in the future, by less than 20 hours. If the field is missing, it returns now plus usual.
+// parseTime parses a time that must be in the future, by less than 20 hours. If the field is missing, it returns now + usual.
 func parseTime(fields object, name string, now time.Time, usual time.Duration) (at time.Time, err error) {
 	value := fields[name]
 	if value == nil {

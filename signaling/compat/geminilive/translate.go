@@ -22,7 +22,8 @@ type translator struct {
 // object is a JSON object with unparsed values.
 type object = map[string]json.RawMessage
 
-// setupMessages returns the messages that announce the conversation. A resumption handle is included if handle is not empty.
+// setupMessages returns the messages that announce the conversation. They include the resumption handle if it is not empty, with the
+// index consumed: see resumptionUpdate.
 func setupMessages(handle string, consumed int64) [][]byte {
 	list := [][]byte{[]byte(`{"setupComplete":{}}`)}
 	if handle != "" {

@@ -38,8 +38,9 @@ type bill struct {
 	maxMicros      int         // the agent's limit per call, in millionths of a dollar; 0 for no limit
 }
 
-// reserveCallCost reserves the maximum cost of a call. most is the limit per call in dollars; 0 means none. It returns
-// the request to send, with a lower output limit if the budget is low. The caller must call settleCost of the bill.
+// reserveCallCost reserves the maximum cost of a call. The parameter `most` is the limit per call in dollars; 0 means no
+// limit. It returns the request to send, with a lower output limit if the budget is low. The caller must call
+// settleCost of the bill.
 //
 // It returns a [*bridge.Error] if the model has no price for a dollar limit. It returns [bridge.ErrBudget] if the
 // budget does not cover the request.
@@ -64,13 +65,13 @@ func reserveCallCost(
 	return b.reserveBudget(account, request, isGenerateMethod(method), q.candidateCount(), q.maxOutputTokens())
 }
 
-// maxCost returns the maximum cost of the request with an answer of output tokens.
+// maxCost returns the maximum cost of the request with an answer of this length (output), in tokens.
 func (b *bill) maxCost(output int) bridge.Cost {
 	return bridge.Cost{Tokens: b.requestTokens + output, Micros: int(b.price.MaxCost(b.requestTokens, output)) + 1}
 }
 
-// reserveBudget reserves the maximum cost of the request. If generates is set, this includes answers (a number) of at
-// most output tokens each; an output of 0 stands for maxOutput.
+// reserveBudget reserves the maximum cost of the request. If generates is set, the cost includes answers: `answers`
+// is their number, and output limits the tokens of each. An output of 0 stands for maxOutput.
 func (b *bill) reserveBudget(account bridge.Account, request []byte, generates bool, answers, output int) (*bill, []byte, error) {
 	answers = min(max(1, answers), maxCandidates)
 	if output <= 0 || output > maxOutput {

@@ -238,8 +238,8 @@ func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 	return list
 }
 
-// toChatMessages converts a turn to chat messages; each function response becomes a message of its own. at is the path of the turn
-// for errors.
+// toChatMessages converts a turn to chat messages; each function response becomes a message of its own. The parameter `at` is the path
+// of the turn for errors.
 func (t *turn) toChatMessages(calls *callIDs, at string) (list []chatMessage, err error) {
 	if t.Role == "model" { // joined without spaces, because the parts may be the chunks of a stream
 		message := chatMessage{Role: "assistant"}

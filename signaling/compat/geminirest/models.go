@@ -30,7 +30,7 @@ func (c *restCall) serveModels(ctx context.Context, r *http.Request) error {
 	return c.writeResponse(tools.Encode(page))
 }
 
-// collectModels returns a page of the descriptions of the models that the grant of open permits. asked is the client's
+// collectModels returns a page of the descriptions of the models that the grant in open permits. asked is the client's
 // query, and next the token of the next page, or "". The first page begins with the models of other servers. If another
 // server returns no list, its models are left out.
 func (s *Server) collectModels(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {

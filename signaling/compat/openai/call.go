@@ -66,8 +66,8 @@ func newCall(log *slog.Logger, d *dialogue) *call {
 	return c
 }
 
-// updateDialogue runs a function that changes the dialogue, and sends the resulting messages. from caused the change,
-// or is nil.
+// updateDialogue runs a function that changes the dialogue, and sends the resulting messages. The connection `from` has
+// caused the change; it may be nil.
 func (c *call) updateDialogue(from *listener, do func(d *dialogue)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -66,7 +66,7 @@ func (r *clientRecord) emitError(event string, err error) {
 	r.queueEvent("error", object{"error": e}, true)
 }
 
-// addItem inserts an item at the index at, and reports it. If at is len(items), the item is appended.
+// addItem inserts an item at the index `at`, and reports it. The index len(items) appends the item.
 func (r *clientRecord) addItem(i *item, at int) {
 	r.items = slices.Insert(r.items, at, i)
 	i.countedBytes, _ = i.textAndPictureSize() // a spoken answer has no text yet; the text of its turn comes later, and is not counted

@@ -23,8 +23,8 @@ type dialogue struct {
 	config          json.RawMessage                                             // session in the engine's format, as last sent
 	pendingUpdates  int                                                         // session updates that the engine has not confirmed
 	newestUpdate    *sessionUpdate                                              // confirmed or not; nil before the first update
-	delayedCommands []bridge.Command                                            // wait until all updates are confirmed; or nil
-	modelListening  bool                                                        // the model is set up; no update was pending
+	delayedCommands []bridge.Command                                            // wait until all updates are confirmed; nil if none wait
+	modelListening  bool                                                        // the model was set up with no update pending; never reset
 	turnModeActive  bool                                                        // the model uses the session's turn-taking mode
 
 	pendingItems   []*item         // items of the client that were not sent to the model yet
@@ -134,7 +134,7 @@ func (d *dialogue) addText(b bridge.AssistantText) {
 	d.answer.addText(d.speechItem(b.Turn), b.Text)
 }
 
-// addVoice reports a piece of the voice, encoded in the session's format, and its duration.
+// addVoice reports a piece of the voice, encoded in the session's format. The parameter `lasts` is its duration.
 func (d *dialogue) addVoice(encoded []byte, lasts time.Duration) {
 	if s := d.answer.stage; !d.isCall && !d.answer.isText() && s != stageInterrupting && s != stageAfterCalls {
 		d.answer.addVoice(d.speechItem(0), encoded, lasts)
@@ -341,7 +341,7 @@ func itemNotFound(code, param, id string) error {
 	return newError(code, param, "There is no item %q in the conversation.", clip(id))
 }
 
-// Limits of the items that wait for the model.
+// Limits of the items that wait for the model: their number, and their total size in bytes.
 const (
 	maxPending      = 64
 	maxPendingBytes = 12 << 20

@@ -37,7 +37,7 @@ type modelAnswer struct {
 	turn            int          // number of the newest turn with output
 	endedTurn       int          // number of the newest turn that the engine has ended
 	hasOpenCall     bool         // a turn with a function call has not ended
-	heldText        string       // text after a function call has ended the response; sent with the next response
+	heldText        string       // text that came after a function call had ended the response; sent with the next response
 	playingResponse string       // the response whose voice is played, or ""
 	usage           bridge.Usage // usage that no response has reported; for calls and interruptions it arrives after the response
 }
@@ -192,7 +192,7 @@ func (a *modelAnswer) addLate(turn int, text string) {
 // maxDeltaBytes limits the encoded audio in a message, in bytes, so that the message is shorter than 256 KiB.
 const maxDeltaBytes = bridge.VoiceRate
 
-// addVoice reports a piece of the voice, encoded in the session's format, and its duration.
+// addVoice reports a piece of the voice, encoded in the session's format. The parameter `lasts` is its duration.
 func (a *modelAnswer) addVoice(i *item, encoded []byte, lasts time.Duration) {
 	i.voiceDuration += lasts
 	for piece := range slices.Chunk(encoded, maxDeltaBytes) {
@@ -251,7 +251,7 @@ func (a *modelAnswer) reportHeardPart(b bridge.Interrupted) {
 	a.emitEvent("conversation.item.truncated", object{"item_id": i.ID, "content_index": 0, "audio_end_ms": b.Played.Milliseconds()})
 }
 
-// reportVoiceEnd reports the end of the voice in a WebRTC call. how is "stopped", or "cleared" if the rest is not played.
+// reportVoiceEnd reports the end of the voice in a WebRTC call. The parameter `how` is "stopped", or "cleared" if the rest is not played.
 func (a *modelAnswer) reportVoiceEnd(how string) {
 	if a.playingResponse != "" {
 		a.emitEvent("output_audio_buffer."+how, object{"response_id": a.playingResponse})

@@ -46,7 +46,7 @@ func (u *userSpeech) resetState() {
 	u.itemID, u.state, u.activityOpen, u.partialFrame = "", nothingToAnswer, false, nil
 }
 
-// startSpeech reports the start of speech. at is the position in the audio at which it was detected.
+// startSpeech reports the start of speech. The parameter `at` is the position in the audio at which it was detected.
 func (u *userSpeech) startSpeech(at time.Duration) {
 	u.itemID = u.newID("item")
 	padding := time.Duration(u.session.Audio.Input.TurnDetection.paddingMS()) * time.Millisecond
@@ -54,7 +54,7 @@ func (u *userSpeech) startSpeech(at time.Duration) {
 	u.emitEvent("input_audio_buffer.speech_started", object{"item_id": u.itemID, "audio_start_ms": u.speechStart.Milliseconds()})
 }
 
-// stopSpeech reports the end of speech, if there is any, and creates its item.
+// stopSpeech reports the end of speech at the position `at`, and creates its item. Without speech it does nothing.
 func (u *userSpeech) stopSpeech(at time.Duration) {
 	if u.itemID == "" {
 		return

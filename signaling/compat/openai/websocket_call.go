@@ -91,7 +91,7 @@ func (srv *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 }
 
 // openSocketCall returns the call that a new socket begins, and the request for its conversation. If the socket is a second
-// connection to an existing call (call_id), it returns this call, and open is nil. to is never nil, even with an error.
+// connection to an existing call (call_id), it returns this call, and open is nil. The call is never nil, even with an error.
 func (srv *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
 	if err := rejectBeta(r); err != nil {
 		return newCall(log, newDialogue("", false, newID)), nil, err

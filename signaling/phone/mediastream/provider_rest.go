@@ -42,7 +42,7 @@ func twilioTransfer(p *Provider, call, target, _ string) restRequest {
 	return twilioUpdate("/2010-04-01", p, call, url.Values{"Twiml": {dialXML(target, "Sip")}})
 }
 
-// telnyxAnswer returns the request that makes Telnyx stream a call to the URL at, or reject the call if at is empty.
+// telnyxAnswer returns the request that makes Telnyx stream a call to a URL (at), or reject the call if the URL is empty.
 // Telnyx ignores a repeated id. https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
 func telnyxAnswer(call, at, id string) restRequest {
 	if at == "" {

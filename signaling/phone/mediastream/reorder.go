@@ -12,7 +12,7 @@ const (
 	maxGap     = 200 * time.Millisecond
 	// maxJump is the largest plausible jump of the counter. A larger jump begins a new count.
 	maxJump = 100
-	// maxIrregular is the number of consecutive messages, late or after a gap, from which on the counter is not trusted: counting
+	// maxIrregular is the number of consecutive irregular messages (late, or after a gap) that the buffer tolerates. Then counting
 	// restarts, or the counter is ignored.
 	maxIrregular = 3
 )

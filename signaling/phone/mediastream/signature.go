@@ -25,7 +25,7 @@ import (
 
 // signatureScheme describes the request signatures of one provider.
 type signatureScheme struct {
-	// verify checks the signature of a request. at is the URL that the provider used.
+	// verify checks the signature of a request. The parameter `at` is the URL that the provider used.
 	verify       func(secret, signature, at string, r *http.Request, body []byte) error
 	headers      []string // names of headers that may contain the signature; the first header present counts
 	isPublicKey  bool     // secret is a public key
@@ -37,7 +37,7 @@ const maxLoggedURL = 300
 
 var errSignature = errors.New("the signature does not match the request")
 
-// verifyRequest returns an error unless the provider has signed the request for one of the URLs in at.
+// verifyRequest returns an error unless the provider has signed the request for one of several URLs (at).
 func (s *signatureScheme) verifyRequest(secret string, r *http.Request, body []byte, at ...string) error {
 	for _, name := range s.headers {
 		signature := r.Header.Get(name)
@@ -223,8 +223,8 @@ func compareSignature(signature string, sum []byte) error {
 	return nil
 }
 
-// encodeForm serializes a form, sorted by name and then by value. is stands between name and value, and between stands
-// between two pairs.
+// encodeForm serializes a form, sorted by name and then by value. Name and value are separated by the text `is`, and
+// pairs by the text `between`.
 func encodeForm(form url.Values, is, between string) string {
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(form)) {

@@ -161,8 +161,8 @@ func (s *voiceSender) sendCommand(c command) {
 	s.sendCommandLocked(c, "")
 }
 
-// sendCommandLocked sends a command immediately, before the queued messages. It returns false if the provider does not support the
-// command. The caller must hold mu.
+// sendCommandLocked sends a command with the argument `what` immediately, before the queued messages. It returns false if the provider
+// does not support the command. The caller must hold mu.
 func (s *voiceSender) sendCommandLocked(c command, what string) bool {
 	p, ok := s.dialectCodec.buildCommand(c, what)
 	if ok {
@@ -267,8 +267,8 @@ func (s *voiceSender) remainingPlayout() time.Duration {
 	return time.Until(s.playoutEnd)
 }
 
-// waitUntilPlayed blocks until the sent sound has been played, or gone or written is closed. extra is the additional
-// time to wait for the provider's playback report.
+// waitUntilPlayed blocks until the sent sound has been played, or one of the channels gone and written is closed. extra
+// is the additional time to wait for the provider's playback report.
 func (s *voiceSender) waitUntilPlayed(extra time.Duration, gone, written <-chan struct{}) {
 	s.mu.Lock()
 	if s.playoutEnd.IsZero() {

@@ -17,7 +17,7 @@ import (
 // Machine enables answering-machine detection on an outgoing call.
 type Machine struct {
 	Say string `json:"say"` // message to leave after the beep; if empty, the call ends
-	Ask bool   `json:"ask"` // the model decides whether an answer that sounds like a machine is one
+	Ask bool   `json:"ask"` // if the answer sounds like a machine, the model decides whether it is one
 }
 
 // The parties that may answer an outgoing call. A phone menu and a machine have similar timing, so only the model can

@@ -41,7 +41,7 @@ type call struct {
 	session *bridge.Session // nil until the conversation begins
 }
 
-// stages holds a channel for each step of a call. It is closed when the call reaches the step.
+// stages holds a channel for each step of a call. Each channel is closed when the call reaches its step.
 type stages struct {
 	sessionStarted chan struct{} // the conversation has begun
 	modelSpoke     chan struct{} // the model has begun to speak

@@ -464,7 +464,7 @@ func TestTransferAfterPlayout(t *testing.T) {
 	if spoke < 500*time.Millisecond {
 		t.Errorf("the sentence ended %v after the transfer was asked for: nothing was tested", spoke)
 	}
-	if early := last.Sub(came); early > spoke/2 { // one that comes at once is early by all of it, and a busy machine reads sound late
+	if early := last.Sub(came); early > spoke/2 { // without the wait, it would be early by all of spoke
 		t.Errorf("the other side is asked %v before the sentence ends, of %v", early, spoke)
 	}
 	h.respond(refer, "603 Decline", "1")

@@ -50,7 +50,8 @@ type Trunk struct {
 // transferWarm is the value of Trunk.Transfer for transfers that are announced to a colleague first.
 const transferWarm = "warm"
 
-// Default limits. A call costs money as long as it lasts, so a forgotten call must not last all night.
+// Default limits: concurrent calls of all trunks, and the length of a call. A call costs money as long as it lasts, so
+// a forgotten call must not last all night.
 const (
 	defaultCalls      = 100
 	defaultMaxSeconds = 1800

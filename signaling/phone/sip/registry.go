@@ -151,7 +151,7 @@ func (cr *callRegistry) setCall(r *outboundCall, c placedCall, id string) {
 	close(r.ready)
 }
 
-// findCall returns the call with an id, if this server key has made it.
+// findCall returns the call with an id, and its status. It returns false if this server key has made no such call.
 func (cr *callRegistry) findCall(key, id string) (placedCall, CallStatus, bool) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()

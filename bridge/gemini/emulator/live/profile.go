@@ -191,7 +191,7 @@ func (p *profile) checkThinking(c *thinkingConfig) error {
 		level = c.ThinkingLevel
 	}
 	switch {
-	case p.thinking == noThinking && c != nil: // models/gemini-3.8-live: leave thinkingConfig out
+	case p.thinking == noThinking && c != nil: // models/gemini-3.8-live requires that thinkingConfig is left out
 		if level == "" {
 			return invalid("Thinking is not supported for this model.")
 		}
@@ -200,9 +200,9 @@ func (p *profile) checkThinking(c *thinkingConfig) error {
 		return invalid("Thinking level is not supported for this model.")
 	case p.thinking == needsLevel && level == "": // models/gemini-3.8-live-extended-thinking
 		return invalid("Thinking level must be specified for this model")
-	case p.thinking == needsLevel && level == "MINIMAL": // the same; the words: vellum-assistant #32687
+	case p.thinking == needsLevel && level == "MINIMAL": // from the same page; the wording is from vellum-assistant #32687
 		return invalid("Thinking level MINIMAL is not supported for this model.")
-	case level != "" && c.ThinkingBudget != nil: // docs/gemini-3: both are a 400
+	case level != "" && c.ThinkingBudget != nil: // docs/gemini-3: a request with both gets status 400
 		return invalid("Thinking level and thinking budget cannot be used together.")
 	}
 	return nil

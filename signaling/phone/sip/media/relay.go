@@ -36,8 +36,8 @@ type mediaRelay struct {
 	payload [media.MaxPacketBytes]byte
 }
 
-// RelayTo sends the audio of a to another call. It blocks until ctx is done or the port of a is closed. recorders
-// receive it as the caller's audio if isCaller is true, else as the model's audio.
+// RelayTo sends the received audio of this call to another call. It blocks until ctx is done or this call's port is
+// closed. recorders receive the audio as the caller's if isCaller is true, else as the model's.
 func (a *Audio) RelayTo(ctx context.Context, to *Audio, recorders []Recorder, isCaller bool) error {
 	p := &mediaRelay{stream: a.stream, to: to.stream, fillsPauses: to.settings.Silence != "", press: a.onKey}
 	if len(recorders) > 0 {

@@ -184,8 +184,8 @@ func (d *description) negotiateSection(srtpRule string, localKeys []crypto) (*de
 	return nil, nil, err
 }
 
-// negotiate returns the agreement between us and a peer's description. localKeys are the SRTP keys in our offer or
-// earlier answer.
+// negotiate returns the agreement between us and a peer's description. srtpRule is [Settings.SRTP]. localKeys are the
+// SRTP keys in our offer or earlier answer.
 func (d *description) negotiate(srtpRule string, localKeys []crypto) (*agreement, error) {
 	if !d.remote.IsValid() {
 		return nil, fmt.Errorf("the address of its audio section cannot be resolved: %q", d.host)

@@ -37,8 +37,8 @@ type sourceTracker struct {
 	onForeign func(from, described netip.AddrPort) // called at most once, and then set to nil; may be nil
 }
 
-// acceptSource reports whether a packet from the address a is accepted. h is the packet's header, ssrc that of the
-// newest accepted packet. The caller must hold mu.
+// acceptSource reports whether a packet from the address a is accepted. h is the packet's header, and ssrc is the SSRC
+// of the newest accepted packet. nat is [Settings.NAT]. The caller must hold mu.
 func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Header, terms *agreement, nat bool, ssrc uint32) bool {
 	near := nat || a.Addr() == terms.remote.Addr()
 	switch {

@@ -281,8 +281,8 @@ func (s *stream) noteCodec(number uint8) {
 // SetReadDeadline implements [rtpaudio.Reader].
 func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
 
-// stopReadsOnDone makes reads fail once ctx is done. It uses the read deadline, so the socket stays open. stop cancels
-// this.
+// stopReadsOnDone makes reads fail once ctx is done. It uses the read deadline, so the socket stays open. stop ends
+// the effect of ctx.
 func (s *stream) stopReadsOnDone(ctx context.Context) (stop func() bool) {
 	_ = s.SetReadDeadline(time.Time{}) // an error is ignored: reads from a closed socket fail anyway
 	return context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
@@ -299,8 +299,8 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.writePacket(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fillPauses sends a packet per interval while no other packets are sent, until ctx is done. The packets contain music,
-// silence or comfort noise. Some trunks end a call without packets.
+// fillPauses sends a packet per interval (every) while no other packets are sent, until ctx is done. The packets have
+// the payload type number, and contain music, silence or comfort noise. Some trunks end a call without packets.
 func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, nextPacket func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
@@ -348,7 +348,7 @@ type track struct {
 	ssrc      uint32
 	sequence  uint16 // difference that is added to the sequence number of the other stream
 	timestamp uint32
-	sent      uint32 // this stream's count of sent packets after the newest forwarded packet
+	sent      uint32 // number of packets that this stream had sent when the newest one was forwarded
 }
 
 // forwardPacket sends a packet of another stream with a payload type of this stream. Loss and reordering of the other
@@ -420,8 +420,8 @@ func (s *stream) waitSpoken(ctx context.Context) error {
 	}
 }
 
-// writePacket sends a packet. Network errors are ignored, because the peer may be reachable again soon. The caller must
-// hold mu.
+// writePacket sends a packet with the payload type number. Network errors are ignored, because the peer may be
+// reachable again soon. The caller must hold mu.
 func (s *stream) writePacket(number uint8, marker bool, timestamp uint32, payload []byte) error {
 	to := s.latched
 	if !to.IsValid() {

@@ -19,8 +19,8 @@ const (
 	maxRetransmitInterval = 4 * time.Second        // T2
 )
 
-// Accept makes a CANCEL end the call from now on. If a CANCEL has already arrived and has been answered, Accept returns
-// [ErrCancelled].
+// Accept starts to handle a CANCEL of the call: from now on, a CANCEL ends the call. If a CANCEL has already arrived and
+// has been answered, Accept returns [ErrCancelled].
 func (c *Call) Accept() error {
 	if !c.tx.OnCancel(func(*sip.Request) { c.End(ErrCancelled) }) {
 		return ErrCancelled
@@ -49,8 +49,8 @@ func (c *Call) Ring(early bool) (hasMedia bool, err error) {
 	return true, c.sendReliable(rings, must)
 }
 
-// sendReliable sends a provisional response. If must is true, it sends it reliably: it repeats the response, and blocks
-// until the peer acknowledges it.
+// sendReliable sends a provisional response, reliably if must is true. A reliable response is repeated, and
+// sendReliable blocks, until the peer acknowledges it.
 func (c *Call) sendReliable(res *sip.Response, must bool) error {
 	req, tx := c.dialog.invite, c.tx
 	if !must {

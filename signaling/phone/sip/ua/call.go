@@ -61,7 +61,7 @@ type Call struct {
 	reserved    *string  // the caller whose limit the call counts against; nil if the call counts against no limit
 }
 
-// stages holds a channel for each step of a call. It is closed when the call reaches the step.
+// stages holds a channel for each step of a call. Each channel is closed when the call reaches its step.
 type stages struct {
 	ending   chan struct{} // the call has a reason to end
 	released chan struct{} // all resources of the call are released

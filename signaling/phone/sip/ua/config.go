@@ -32,7 +32,7 @@ type Listen struct {
 // Trunk configures the signalling with a SIP trunk or phone system: which calls are accepted from it, and how it is called.
 type Trunk struct {
 	Name           string    `json:"name"`
-	From           []string  `json:"from"`     // source addresses and networks of calls; if empty, any address with the password
+	From           []string  `json:"from"`     // addresses and networks that may call; if empty, any address may call with the password
 	Username       string    `json:"username"` // user name for digest authentication; if empty, no password is required
 	Password       string    `json:"password"`
 	Digest         string    `json:"digest"`         // digest algorithm: SHA-256 or MD5; if empty, either
@@ -56,7 +56,7 @@ type Outbound struct {
 	Expires  int      `json:"expires"`  // length of a registration in seconds; 0 means 300
 }
 
-// Default limits.
+// Defaults of [Trunk] and [Outbound]. defaultExpires is in seconds.
 const (
 	defaultTrunkCalls     = 50
 	defaultCallsPerCaller = 3

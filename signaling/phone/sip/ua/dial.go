@@ -145,7 +145,8 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	defer tx.Terminate()
-	var serverTimer, cancelDeadline <-chan time.Time // nil means never: serverTimer if no server is left to try, cancelDeadline before giveUp
+	// A nil timer never fires: serverTimer is nil if no other server is left, and cancelDeadline before giveUp.
+	var serverTimer, cancelDeadline <-chan time.Time
 	if len(c.dialog.servers) > 1 {
 		serverTimer = time.After(serverTimeout)
 	}

@@ -255,7 +255,8 @@ func (d *dialog) requestDestination() string {
 	if maddr, ok := to.UriParams.Get("maddr"); ok && maddr != "" { // RFC 3261, section 19.1.1
 		to.Host = maddr
 	}
-	if _, err := netip.ParseAddr(strings.Trim(to.Host, "[]")); to.Port == 0 && err == nil { // a host name may have SRV records
+	// A host name gets no default port, because it may have SRV records.
+	if _, err := netip.ParseAddr(strings.Trim(to.Host, "[]")); to.Port == 0 && err == nil {
 		to.Port = sip.DefaultPort(d.transport)
 	}
 	if to.Port == 0 {
@@ -402,7 +403,7 @@ func transact(ctx context.Context, client *sipgo.Client, req *sip.Request) (*sip
 	return transactWithProgress(ctx, client, req, func() {})
 }
 
-// transactWithProgress is [transact] that calls tried for each provisional response.
+// transactWithProgress is like [transact], but also calls the function tried for each provisional response.
 func transactWithProgress(ctx context.Context, client *sipgo.Client, req *sip.Request, tried func()) (*sip.Response, error) {
 	tx, err := client.TransactionRequest(ctx, req, addVia)
 	if err != nil {

@@ -60,7 +60,8 @@ func (f *packetFilter) isForeignCancel(from netip.AddrPort, data []byte) bool {
 }
 
 // isAllowedPacket reports whether sipgo may process a UDP packet from an unknown address. The packet must belong to a
-// call or registration, or authenticate with a password.
+// call or registration, or authenticate with a password. Otherwise isAllowedPacket may send a refusal or a challenge,
+// from the socket with the local address `by`.
 func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
@@ -111,7 +112,8 @@ func (f *packetFilter) isExpectedResponse(res *sip.Response) bool {
 const maxReplyRatio = 3
 
 // writeShortResponse sends a response to a stranger from the socket that received the request. If the response is
-// longer than maxReplyRatio allows, it removes challenges but one. If that is not enough, it sends nothing.
+// longer than maxReplyRatio allows, it removes challenges, but keeps the last one. If that is not enough, it sends
+// nothing.
 func (f *packetFilter) writeShortResponse(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
 	most := maxReplyRatio * len(packet)
 	if len(res.String()) > most {

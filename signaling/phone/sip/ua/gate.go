@@ -220,7 +220,7 @@ func readCredentials(req *sip.Request) *digest.Credentials {
 	return nil
 }
 
-// verifyDigest checks the answer to a digest challenge (RFC 7616, RFC 8760).
+// verifyDigest reports whether the answer to a digest challenge is correct (RFC 7616, RFC 8760).
 func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	if c.Realm != realm || c.QOP != "auth" || !sameURI(c.URI, req) || !slices.Contains(t.algorithms(), algorithmOf(c)) {
 		return false

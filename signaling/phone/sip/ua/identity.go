@@ -101,7 +101,8 @@ func assertedBy(req *sip.Request) (found address, ok bool) {
 	return found, ok
 }
 
-// isPrivate reports whether the caller's identity must be withheld (RFC 3323, section 4.2; RFC 3325, section 7).
+// isPrivate reports whether the caller's identity must be withheld (RFC 3323, section 4.2; RFC 3325, section 7). If
+// asserted is set, a Remote-Party-ID can require this as well, unless there is a P-Asserted-Identity.
 func isPrivate(req *sip.Request, asserted bool) bool {
 	for _, h := range req.GetHeaders("Privacy") {
 		for value := range strings.FieldsFuncSeq(strings.ToLower(h.Value()), func(r rune) bool { return strings.ContainsRune(";, ", r) }) {

@@ -50,8 +50,8 @@ func (r *Refusal) WithWarning(text string) *Refusal {
 	return r.WithHeader("Warning", fmt.Sprintf("399 voxgate %q", text))
 }
 
-// NotAcceptable returns the refusal of a session description. The text of why is sent to the peer, for its operator to
-// read.
+// NotAcceptable returns the refusal of a session description. The text of the error is sent to the peer, for its
+// operator to read.
 func NotAcceptable(why error) *Refusal {
 	return (&Refusal{Code: 488, Reason: "Not Acceptable Here", Rule: "SDP: " + why.Error()}).WithWarning(why.Error())
 }

@@ -131,8 +131,9 @@ func (r *registration) resetDialog() {
 	r.dialog = nil
 }
 
-// send registers for a number of seconds; 0 removes the registration. It tries once more if the registrar demands a
-// longer interval (RFC 3261, section 10.2.8) or redirects to another server (section 8.1.3.4).
+// send registers for a number of seconds, and returns the granted time; 0 removes the registration. It tries once more
+// if the registrar demands a longer interval (RFC 3261, section 10.2.8) or redirects to another server (section
+// 8.1.3.4).
 func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
 	for first := true; ; first = false {
 		if seconds > 0 {
@@ -194,7 +195,7 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 }
 
 // grantedExpiry returns the time for which the registrar has registered our Contact. If it states no time, or less than
-// 10 s, grantedExpiry returns asked. The response may also list other phones.
+// 10 s, this is the requested time (asked, in seconds). The response may also list other phones.
 func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 	text := ""
 	contacts := res.GetHeaders("Contact")

@@ -132,7 +132,7 @@ func (t *transport) Connections(protocol string) int {
 func (t *transport) closeLate() {
 	const (
 		look  = 10 * time.Millisecond
-		quiet = 5 // rounds without a new socket from which on all requests, which take microseconds, are done
+		quiet = 5 // rounds in a row without a new socket, after which all requests are done: each takes microseconds
 		most  = 200
 	)
 	for looks, empty := 0, 0; empty < quiet; looks++ {

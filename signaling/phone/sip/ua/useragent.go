@@ -86,8 +86,8 @@ func (u *UserAgent) Addresses() (list []netip.AddrPort) {
 	return list
 }
 
-// NewCall returns an outgoing call by a trunk. If from is "", the trunk's number is used. NewCall blocks while it looks
-// up the trunk's server. If that fails, [Call.Dial] returns the error.
+// NewCall returns an outgoing call by a trunk. If `from` is "", the trunk's number is used. NewCall blocks while it
+// looks up the trunk's server. If that fails, [Call.Dial] returns the error.
 func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*Call, error) {
 	t := u.gate.findTrunk(trunk)
 	server, err := ParseURI(t.Outbound.Server)
