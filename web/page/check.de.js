@@ -8,6 +8,8 @@ export const check = {
   again: 'Noch einmal prüfen',
   copy: 'Kopieren',
   copied: 'Kopiert',
+  'all well': 'Alles in Ordnung. Sie können sprechen.',
+  'not all well': 'Nicht alles ist in Ordnung. Neben jedem ✕ steht, was hilft.',
   close: 'Schließen',
   well: 'Gut',
   wrong: 'Fehler',

@@ -9,6 +9,8 @@ export const check = {
   copy: 'Copy',
   copied: 'Copied',
   close: 'Close',
+  'all well': 'All well. You can talk.',
+  'not all well': 'Not all is well. Beside each ✕ stands what helps.',
   well: 'Well',
   wrong: 'Wrong',
   'not judged': 'Not judged',

@@ -35,8 +35,9 @@ export async function openCheck(gateway, quiet) {
   const rows = make('dl');
   const read = make('div');
   read.setAttribute('role', 'status');
-  read.append(rows);
-  const begin = make('button', '', words['begin']);
+  const end = make('p', 'verdict');
+  read.append(rows, end);
+  const begin = make('button', 'primary', words['begin']);
   const copy = make('button', '', words['copy']);
   copy.hidden = true;
   const foot = make('div', 'foot');
@@ -48,9 +49,11 @@ export async function openCheck(gateway, quiet) {
   begin.addEventListener('click', async () => {
     quiet(true); // what is said now is for the check
     begin.hidden = copy.hidden = true;
+    end.textContent = '';
     rows.replaceChildren();
     found = {};
     await run(gateway, teller(rows, found), (question) => ask(read, question), leaving.signal);
+    end.textContent = fill(words[Object.values(found).some(({ verdict }) => verdict === 'wrong') ? 'not all well' : 'all well']);
     begin.textContent = fill(words['again']);
     begin.hidden = copy.hidden = false;
   });

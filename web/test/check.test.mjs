@@ -18,6 +18,7 @@ const inPage = withGateway();
 inPage('?check says of each thing whether it works here, and what was found can be copied', { query: '/?check', sounds: spoken }, async (page) => {
   await page.getByRole('dialog', { name: 'Does it work here?' }).waitFor();
   const found = await checked(page);
+  assert.equal(await page.textContent('.check .verdict'), 'All well. You can talk.');
   assert.match(found['The gateway'], /^well: It answers after \d+\sms\.$/);
   assert.match(found['Your microphone'], /^well: .* hears you\.$/);
   assert.match(found['The way of your voice'], /^well: Straight, by UDP: round trip \d+\sms\.$/);
@@ -32,6 +33,7 @@ test('?check names a microphone that is not allowed, a gateway that takes nobody
   const page = await openPage({ url: gateway.url, query: '/?check', mic: 'denied' });
   try {
     const found = await checked(page, 'No');
+    assert.match(await page.textContent('.check .verdict'), /^Not all is well/);
     assert.match(found['Your microphone'], /^wrong: It is not allowed/);
     assert.match(found['Your speaker'], /^wrong: Turn the volume up/);
     const other = await openPage({ url: gateway.url, query: '/?check' });
