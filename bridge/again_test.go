@@ -10,8 +10,8 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// Models call twice for one thing. The second call is answered from the first, unless something has happened in between
-// after which it may be meant.
+// Models make the same call twice for one purpose. The second call gets the result of the first, unless something between
+// them makes a new call plausible.
 func TestTheSameCallAgain(t *testing.T) {
 	const order = `{"x":1,"y":9007199254740993}`
 	type steps func(c *caller, l *bridgetest.Conn)
@@ -39,10 +39,10 @@ func TestTheSameCallAgain(t *testing.T) {
 	const once, twice = `a f {"is":1}, b f {"is":1}`, `a f {"is":1}, b f {"is":2}`
 	const timeout = `a f {"error":"the tool did not answer in time (30s)"}, b f {"is":2}`
 	for name, test := range map[string]struct {
-		before  steps  // the second call comes
-		args    string // of the second call
+		before  steps  // what happens before the second call
+		args    string // arguments of the second call
 		after   steps
-		seen    string // the client
+		seen    string // events that the client gets
 		answers string
 	}{
 		"while the first is open":         {nil, order, done, one, once},

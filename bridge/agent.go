@@ -16,8 +16,8 @@ import (
 type Agent struct {
 	Prompt   string `json:"prompt,omitempty"`   // the system instruction
 	Voice    string `json:"voice,omitempty"`    // one of Google's prebuilt voices: "Puck"
-	Language string `json:"language,omitempty"` // BCP 47: "de-DE"
-	Model    string `json:"model,omitempty"`    // "gemini-3.8-live"
+	Language string `json:"language,omitempty"` // language tag (BCP 47): "de-DE"
+	Model    string `json:"model,omitempty"`    // name of the model: "gemini-3.8-live"
 
 	Config json.RawMessage `json:"config,omitempty"` // a LiveConfig, for settings without a field above
 	Steps  flow.Plan       `json:"steps,omitempty"`  // steps of the conversation; their instructions follow the prompt
@@ -122,8 +122,8 @@ func mergeConfig(override, base json.RawMessage) json.RawMessage {
 // atomicFields are objects that are replaced as a whole, because parts of two such objects may contradict each other.
 var atomicFields = []string{instructionField, "voiceConfig", "thinkingConfig"}
 
-// mergeObjects merges override into base, ignoring null. Both may use snake_case names. Tools are added to those of
-// base.
+// mergeObjects merges override into base. It ignores null fields of override, and adds the tools of override to those of
+// base. Both objects may use snake_case names.
 func mergeObjects(base, override map[string]any) {
 	for name, value := range override {
 		if value == nil {
@@ -160,7 +160,8 @@ func parseObject(raw json.RawMessage) (config map[string]any, ok bool) {
 	return config, ok && err == nil
 }
 
-// setField sets the field at the end of a path, and creates missing objects on the path. An empty value sets nothing.
+// setField sets the field at the end of a path, and creates missing objects on the path. An empty value leaves object
+// unchanged.
 func setField(object map[string]any, value string, path ...string) {
 	if value == "" {
 		return

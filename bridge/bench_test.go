@@ -24,9 +24,9 @@ import (
 // playout, one at a time: Conn.Recv, the loop, Pacer, WriteFrame. The output takes frames at any time, so nothing waits for
 // the ticker.
 //
-// What it counts is of the whole process. The server allocates nothing, and of the receiving end gorilla's NextReader
-// allocates once a message (a messageReader of 8 bytes); what is beyond that is ours. Words, which come a few times a second,
-// cost what their JSON does; calls, usage and the like are rare and not measured here.
+// It counts the allocations of the whole process. The server allocates nothing. gorilla's NextReader allocates once per
+// message, a messageReader of 8 bytes; all other allocations are the gateway's. Words come a few times a second and cost
+// their JSON. Calls, usage and other rare messages are not measured.
 func BenchmarkDownlink(b *testing.B) {
 	for _, c := range []struct {
 		name   string
@@ -35,7 +35,7 @@ func BenchmarkDownlink(b *testing.B) {
 	}{
 		{"40ms", 40 * time.Millisecond, ""},
 		{"240ms", 240 * time.Millisecond, ""},
-		// Each message is a turn: the transcript of one that never ends would grow.
+		// Each message is a whole turn, because the transcript of an endless turn would grow.
 		{"a turn with words", 240 * time.Millisecond, `,"outputTranscription":{"text":"some words "},"turnComplete":true`},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -56,7 +56,7 @@ func BenchmarkDownlink(b *testing.B) {
 					<-out.frames
 				}
 			}
-			for range 1000 { // the buffers grow
+			for range 1000 { // warms up: the buffers grow
 				pass()
 			}
 			var before, after runtime.MemStats
@@ -71,7 +71,7 @@ func BenchmarkDownlink(b *testing.B) {
 	}
 }
 
-// downlink starts a session and returns the model's end of its link, and who hears it.
+// downlink starts a session. It returns the model's end of the connection, and the caller.
 func downlink(b *testing.B) (*websocket.Conn, *listener) {
 	b.Helper()
 	links, over := make(chan *websocket.Conn, 1), make(chan struct{})
@@ -111,7 +111,7 @@ func downlink(b *testing.B) (*websocket.Conn, *listener) {
 	return <-links, c
 }
 
-// listener is a bridge.Caller that hears frames at any time and discards them.
+// listener is a bridge.Caller that accepts frames at any time and discards them.
 type listener struct{ frames chan struct{} }
 
 // Serve implements bridge.Caller.

@@ -14,7 +14,7 @@ import (
 	"voxgate/tools"
 )
 
-// declare is a config with functions.
+// declare returns a config that declares functions with these names.
 func declare(names ...string) string {
 	var list []string
 	for _, n := range names {
@@ -28,7 +28,7 @@ func (c *caller) sendToolResponse(id, name, response string) {
 	c.doCommand(bridge.ToolResponse{ID: id, Name: name, Response: json.RawMessage(response)})
 }
 
-// checkAnswerRejected checks that an answer is refused.
+// checkAnswerRejected checks that the session rejects an answer to a call.
 func (c *caller) checkAnswerRejected(id, name string) {
 	c.r.t.Helper()
 	err := c.session.Do(bridge.ToolResponse{ID: id, Name: name, Response: json.RawMessage(`{"x":1}`)})
@@ -37,7 +37,7 @@ func (c *caller) checkAnswerRejected(id, name string) {
 	}
 }
 
-// weather is a conversation with two functions of the client.
+// weather requests a conversation with two functions that the client runs.
 var weather = bridge.SessionRequest{Config: json.RawMessage(declare("weather", "time"))}
 
 func TestParallelCalls(t *testing.T) {
@@ -56,8 +56,8 @@ func TestParallelCalls(t *testing.T) {
 	})
 }
 
-// The calls of functions that the backend has declared are answered by the backend alone, even if it has declared others since. It may
-// answer the client's own as well.
+// Only the backend may answer calls of the functions that it has declared, even if it has declared others since. It may
+// also answer calls of the client's functions.
 func TestTheClientDoesNotAnswerForTheBackend(t *testing.T) {
 	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		c.doCommand(bridge.BackendUpdate{Functions: json.RawMessage(`[{"name":"check_pin"}]`)})
@@ -82,7 +82,7 @@ func TestSecondAnswerIsRefused(t *testing.T) {
 		if err := c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":0}`)}); err != nil {
 			t.Fatal(err)
 		}
-		c.checkAnswerRejected("a", "") // whether the first was passed on by now or not
+		c.checkAnswerRejected("a", "") // rejected whether or not the first answer has been passed on
 		l.AssertToolResponses(`a weather {"x":0}`)
 	})
 }
@@ -108,7 +108,7 @@ func TestUndeclaredCall(t *testing.T) {
 	})
 }
 
-// The call with that id is answered by its own answer, and by no other.
+// Of several calls with one ID, the client gets only the first. One answer answers it.
 func TestDuplicateID(t *testing.T) {
 	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather", "a time")
@@ -183,7 +183,7 @@ func TestAnswersAreReshaped(t *testing.T) {
 	})
 }
 
-// An answer reaches the model though a client has filled the queue.
+// The answer to a call reaches the model although the client has filled the queue.
 func TestAnswersAreNotCrowdedOut(t *testing.T) {
 	converse(t, weather, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather")
@@ -199,7 +199,7 @@ func TestAnswersAreNotCrowdedOut(t *testing.T) {
 	})
 }
 
-// Calls are repeated to a caller that is back in the order in which they came, whatever their ids: the newest canvas lies on top.
+// A returning caller gets open calls again in the order of their arrival, whatever their IDs: the newest canvas lies on top.
 func TestCallsAreRepeatedInTheirOrder(t *testing.T) {
 	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("z", "show_canvas_tool", schema(question))
@@ -211,7 +211,7 @@ func TestCallsAreRepeatedInTheirOrder(t *testing.T) {
 	})
 }
 
-// What a tool says of its failure, which may be megabytes, is cut for the client.
+// The error text of a tool may have megabytes. It is truncated for the client.
 func TestLongFailuresAreCutForTheClient(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
@@ -226,7 +226,7 @@ func TestLongFailuresAreCutForTheClient(t *testing.T) {
 	})
 }
 
-// So is what is wrong with arguments, which may name all values of an enumeration.
+// An error about arguments may name all values of an enumeration. It is truncated for the client, too.
 func TestLongProblemsAreCutForTheClient(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t)
@@ -251,7 +251,7 @@ func TestLongProblemsAreCutForTheClient(t *testing.T) {
 	})
 }
 
-// The operator finds in the log that a tool has crashed.
+// The log reports that a tool has crashed.
 func TestCrashesAreLogged(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { panic("index out of range") }))
@@ -267,7 +267,7 @@ func TestCrashesAreLogged(t *testing.T) {
 	})
 }
 
-// A tool that does not return counts among those that may run.
+// A tool that does not return after its cancellation still counts against the limit of running tools.
 func TestAbandonedToolsCount(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -298,7 +298,7 @@ func TestAbandonedToolsCount(t *testing.T) {
 	})
 }
 
-// Each call of a message with very many is answered.
+// If one message has very many calls, each of them is answered.
 func TestManyCallsAtOnceAreAllAnswered(t *testing.T) {
 	converse(t, weather, func(t *testing.T, _ *harness, _ *caller, l *bridgetest.Conn) {
 		var calls []string

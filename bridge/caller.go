@@ -9,8 +9,8 @@ import (
 	"voxgate/internal/crash"
 )
 
-// serveCaller serves c until c leaves or is replaced, or the conversation ends. It calls admitted once another caller
-// can replace c.
+// serveCaller serves c until c leaves or is replaced, or the conversation ends. The flag first means that c has opened
+// the conversation. serveCaller calls admitted as soon as another caller can replace c.
 func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, first bool, admitted func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -62,7 +62,7 @@ func (s *Session) onArrival(ctx context.Context, v *callerConn) {
 	v.hasArrived = true
 	s.cluster.markChanged()
 	s.voice.roundTrip.Store(0) // the old value was measured on another connection
-	s.loss.resetCounters()     // counted on another connection
+	s.loss.resetCounters()     // the old counts are those of another connection
 	s.clock.Clear(alarmPark)
 	if v.isFirst {
 		s.startEvents(v)

@@ -14,7 +14,7 @@ import (
 	"voxgate/tools"
 )
 
-// deaf is a tool that does not look at its context until release is closed.
+// deaf returns an option with a tool that ignores its context until release is closed.
 func deaf(release <-chan struct{}) func(*bridge.Options) {
 	return asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
 		<-release
@@ -22,8 +22,8 @@ func deaf(release <-chan struct{}) func(*bridge.Options) {
 	})
 }
 
-// A model that creates a form and appends a note in one message has them drawn in that order, though the first waits for the
-// person and the second does not.
+// If the model creates a form and appends a note in one message, both are drawn in that order, although only the form
+// waits for the person.
 func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
 	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.Send(
@@ -35,7 +35,7 @@ func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// An input may be called "error" or "continued": what the person puts in reaches the model all the same.
+// An input field may have the name "error" or "continued". Its value reaches the model all the same.
 func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 	for _, id := range []string{"error", "continued"} {
 		converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
@@ -53,7 +53,7 @@ func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 	}
 }
 
-// After an answer with the scheduling SILENT the model says nothing, and nobody waits for it.
+// After an answer with the scheduling SILENT, the model says nothing. This does not count as a stall.
 func TestSilentAnswersAreNoStall(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t, func(o *bridge.Options) { o.Stall = 7 * time.Second })
@@ -64,7 +64,7 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 		)
 		l.SendHandle("h")
 		l.CallTool("a", "f", `{}`)
-		l.SendContent(`"turnComplete":true`) // what the model has to say it has said
+		l.SendContent(`"turnComplete":true`) // the model has nothing more to say
 		synctest.Wait()
 		c.sendToolResponse("a", "", `{"x":1}`)
 		dials := r.up.DialCount()
@@ -85,7 +85,7 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 	})
 }
 
-// A tool that is about to ask when its call is cancelled does not show the person a question for something that is called off.
+// If a call is cancelled just before its tool asks the person, the question is not shown.
 func TestNobodyIsAskedForACancelledCall(t *testing.T) {
 	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "pay", `{}`)
@@ -99,7 +99,7 @@ func TestNobodyIsAskedForACancelledCall(t *testing.T) {
 	}))
 }
 
-// A tool that asks by a context that outlives its call asks nobody once the call is answered.
+// A tool may ask with a context that outlives its call. Once the call is answered, the question is not shown.
 func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		done := make(chan struct{})
@@ -120,7 +120,8 @@ func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 	})
 }
 
-// A model may name a call as it likes, also "ask-1-a": the answers to questions of tools are not mistaken for its answer.
+// The model may choose any ID for a call, also "ask-1-a". The answer to a tool's question is not mistaken for the answer to
+// that call.
 func TestIDsThatLookLikeQuestions(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
@@ -142,7 +143,7 @@ func TestIDsThatLookLikeQuestions(t *testing.T) {
 	})
 }
 
-// A tool that began while nobody was there is reported once.
+// A tool that began while there was no caller is reported once.
 func TestRunningIsToldOnce(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -158,7 +159,7 @@ func TestRunningIsToldOnce(t *testing.T) {
 	})
 }
 
-// Calls of what does not exist count for the rate limit, and the client does not learn of each.
+// Calls of undeclared functions count against the rate limit, and the client is not informed of each.
 func TestUndeclaredCallsAreRateLimited(t *testing.T) {
 	converse(t, weather, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		for i := range 200 {
@@ -180,7 +181,7 @@ func TestUndeclaredCallsAreRateLimited(t *testing.T) {
 	})
 }
 
-// A caller that comes back while a tool asks learns of the question once. It is a race, so it is run a hundred times.
+// A caller that returns while a tool asks gets the question once. The test runs a hundred times, because this is a race.
 func TestQuestionsAreRepeatedOnce(t *testing.T) {
 	twice := 0
 	for range 100 {

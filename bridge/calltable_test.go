@@ -20,8 +20,8 @@ import (
 // callMode describes how a model calls a function.
 type callMode struct {
 	model, behavior string
-	blocking        bool // it waits, and gets no audio meanwhile
-	schedules       bool // it takes a scheduling
+	blocking        bool // the model waits for the answer, and gets no audio meanwhile
+	schedules       bool // the model accepts the scheduling of an answer
 	vertex          bool
 }
 
@@ -52,7 +52,7 @@ func (c callMode) timeout() time.Duration {
 	return 30 * time.Second
 }
 
-// on has the gateway use the model's backend.
+// on sets the backend of the model in the gateway's options.
 func (c callMode) on(o *bridge.Options) {
 	if c.vertex {
 		onVertex(o)
@@ -62,7 +62,7 @@ func (c callMode) on(o *bridge.Options) {
 // job is a tool of the gateway that is controlled by a test.
 type job struct {
 	ends    chan func() (json.RawMessage, error)
-	stopped chan error // why its context was done
+	stopped chan error // the cause for which the tool's context was done
 }
 
 func newJob() *job {
@@ -89,12 +89,12 @@ type cell struct {
 	ours     bool // the tool runs in the gateway
 	job      *job
 	gone     []*caller          // the callers before c
-	links    []*bridgetest.Conn // before l
-	response string             // what Gemini shall have got, once; "": nothing
-	client   []string           // what the client shall have got besides the call itself
+	links    []*bridgetest.Conn // the connections before l
+	response string             // the answer that Gemini should have received, once; "" means none
+	client   []string           // events that the client should have received in addition to the call
 }
 
-// ends has the tool end with an answer or an error.
+// ends makes the tool end with a response or an error.
 func (cl *cell) ends(response string, err error) {
 	switch {
 	case cl.ours:
@@ -107,7 +107,8 @@ func (cl *cell) ends(response string, err error) {
 	synctest.Wait()
 }
 
-// over adds what the client should learn of the end of the call. For its own tools that is only a cancellation.
+// over adds the event that the client should get at the end of the call. For the client's own tools, only a cancellation
+// has an event.
 func (cl *cell) over(status string, cancelled bool) {
 	if cl.ours {
 		cl.client = append(cl.client, "status "+status)
@@ -116,7 +117,7 @@ func (cl *cell) over(status string, cancelled bool) {
 	}
 }
 
-// fates are what can happen to a call.
+// fates returns functions that end or disturb a call in each possible way.
 func fates() map[string]func(x *cell) {
 	return map[string]func(x *cell){
 		"answered": func(x *cell) {
@@ -137,7 +138,7 @@ func fates() map[string]func(x *cell) {
 			x.over("failed", false)
 		},
 		"panics": func(x *cell) {
-			if !x.ours { // a client that crashes is gone: see there
+			if !x.ours { // for a function of the client, this is a failure
 				x.meets("fails")
 				return
 			}
@@ -177,7 +178,7 @@ func fates() map[string]func(x *cell) {
 		},
 		"barge-in": func(x *cell) {
 			x.l.SendContent(`"interrupted":true`)
-			if x.blocking { // that is what Gemini does to calls that it waits for
+			if x.blocking { // Gemini does this to calls that it waits for
 				x.meets("cancelled")
 				return
 			}
@@ -208,7 +209,7 @@ func fates() map[string]func(x *cell) {
 
 func (cl *cell) meets(name string) { fates()[name](cl) }
 
-// stops checks that a tool here was asked to stop.
+// stops checks that a tool of the gateway was cancelled.
 func (cl *cell) stops() {
 	cl.Helper()
 	synctest.Wait()
@@ -222,14 +223,14 @@ func (cl *cell) stops() {
 	}
 }
 
-// ending waits for the end of a conversation that nobody came back to.
+// ending waits for the end of a conversation whose caller did not return.
 func (cl *cell) ending() {
 	cl.Helper()
 	cl.c.awaitEnd(nil)
 	if len(cl.job.stopped) == 0 && cl.ours {
 		cl.Error("the tool runs on")
 	}
-	cl.client = nil // there was nobody
+	cl.client = nil // there was no client
 }
 
 // nothing checks that Gemini has got no answer yet.
@@ -240,8 +241,8 @@ func (cl *cell) nothing() {
 	}
 }
 
-// TestCallTable has each kind of call answered, and runs every fate for each class (the model waits; it supports
-// scheduling; neither).
+// TestCallTable answers each kind of call. It runs every fate for each class of model: one that waits, one that supports
+// scheduling, and one that does neither.
 func TestCallTable(t *testing.T) {
 	for name := range fates() {
 		for i, w := range modelWays {
@@ -286,7 +287,7 @@ func newCell(t *testing.T, w callMode, ours bool) *cell {
 	x.l.SendHandle("old")
 	x.l.CallTools("a f")
 	synctest.Wait()
-	// A person who talks meanwhile is heard, unless the model waits.
+	// Speech during the call reaches the model, unless the model waits.
 	x.c.sendAudio(countingPCM(0, 3200))
 	if heard := len(x.l.ReceivedPCM()) > 0; heard == w.blocking {
 		t.Errorf("audio during the call was sent: %v", heard)
@@ -328,7 +329,7 @@ func (cl *cell) check(moment string) {
 	}
 }
 
-// checkClient compares what the client learned of the call.
+// checkClient compares the events of the call that the client has received with the expected ones.
 func (cl *cell) checkClient(moment string) {
 	var got []string
 	calls := 0
@@ -363,12 +364,12 @@ func (cl *cell) checkClient(moment string) {
 	}
 }
 
-// canvasFate is what can happen to a canvas with an input. Each of what follows is given for a model that does not wait and for one
-// that does, with a stroke between the links and the callers.
+// canvasFate describes something that can happen to a canvas with an input field. The first expectation is for a model that
+// does not wait, and the second for one that waits. A stroke separates connections and callers.
 type canvasFate struct {
 	meet   func(x *cell)
-	gemini [2]string // what it got
-	client [2]string // what the client was asked to show, and to take back (-)
+	gemini [2]string // answers that the model got
+	client [2]string // canvases that the client was asked to show, and to withdraw (-)
 }
 
 const (
@@ -376,25 +377,25 @@ const (
 	acked  = `a {"shown":true,"input":"what the person puts in follows as text"}`
 )
 
-// fill has the person answer the newest canvas.
+// fill answers the newest canvas for the person.
 func (cl *cell) fill() {
 	cl.c.sendToolResponse(lastEvent[bridge.ToolCall](cl.c).Calls[0].ID, "", filled)
 }
 
-// goesOn has the link cut, and the next one begin with a handle.
+// goesOn cuts the connection, and accepts the next one, which must be dialled with the handle.
 func (cl *cell) goesOn(handle string) {
 	cl.l.DropConnection()
 	cl.dialled(handle)
 }
 
-// dialled has the next link begin with a handle.
+// dialled accepts the next connection, which must be dialled with the handle.
 func (cl *cell) dialled(handle string) {
 	cl.links = append(cl.links, cl.l)
 	cl.l = cl.r.up.NextConn().AssertDialledFor("", handle).AcceptSetup()
 	synctest.Wait()
 }
 
-// returns has the caller leave and come back.
+// returns makes the caller leave, and come back after a time.
 func (cl *cell) returns(after time.Duration) {
 	cl.l.SendHandle("h")
 	token := cl.c.resumeToken()
@@ -458,7 +459,7 @@ func canvasFates() map[string]canvasFate {
 	}
 }
 
-// TestCanvasTable: canvases are calls that a user answers, and no model has to wait for that.
+// TestCanvasTable runs each fate of a canvas, which is a call that a person answers. A model need not wait for that.
 func TestCanvasTable(t *testing.T) {
 	for name, fate := range canvasFates() {
 		met := map[bool]bool{}
@@ -522,7 +523,7 @@ func (cl *cell) checkCanvas(fate canvasFate) {
 	}
 }
 
-// TestAnswersBeforeAHangUp: answers accepted before a hang-up, or before a shutdown, are sent to Gemini before the
+// TestAnswersBeforeAHangUp checks that answers accepted before a hang-up, or before a shutdown, reach Gemini before the
 // connection is closed.
 func TestAnswersBeforeAHangUp(t *testing.T) {
 	const given, none = `a weather {"x":1}`, `b time {"error":"the conversation has ended"}`

@@ -15,7 +15,7 @@ import (
 	"voxgate/tools"
 )
 
-// schema is the arguments of a canvas tool.
+// schema returns the arguments of a canvas tool.
 func schema(text string) string { return fmt.Sprintf(`{"schema":%q}`, text) }
 
 const (
@@ -23,7 +23,7 @@ const (
 	question = `{"type":"canvas","elements":[{"type":"input","id":"name"},{"type":"button","label":"OK","action":"submit"}]}`
 )
 
-// canvasOn is a conversation on a model, with a client that can show a canvas, and that may leave and come back.
+// canvasOn requests a resumable conversation with a model, for a client that can show a canvas.
 func canvasOn(model string) bridge.SessionRequest {
 	config := fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true}}`, model)
 	return bridge.SessionRequest{Resumable: true, Origin: bridge.Origin{HasScreen: true}, Config: config}
@@ -47,7 +47,7 @@ func TestCanvasIsAcknowledged(t *testing.T) {
 			strings.Contains(args, "script") {
 			t.Errorf("the client got %s", args)
 		}
-		c.sendToolResponse("a", "create_canvas_tool", `{"dismissed":true}`) // nobody needs it, nobody minds
+		c.sendToolResponse("a", "create_canvas_tool", `{"dismissed":true}`) // not needed, and not an error
 		c.checkAnswerRejected("a", "")
 		time.Sleep(5 * time.Second)
 		l.AssertToolResponses(`a create_canvas_tool {"shown":true}`)
@@ -72,7 +72,7 @@ func TestCanvasThatIsWrong(t *testing.T) {
 	})
 }
 
-// A model that would wait gets an answer at once, and what the person puts in follows as text.
+// A model that would wait gets an answer at once. The person's input follows as text.
 func TestCanvasOnAModelThatWaits(t *testing.T) {
 	converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "show_canvas_tool", schema(question))
@@ -91,7 +91,7 @@ func TestCanvasOnAModelThatWaits(t *testing.T) {
 	})
 }
 
-// An answer without an id is for the canvas that waits, be it acknowledged or not, and is taken once.
+// An answer without an ID belongs to the waiting canvas, acknowledged or not, and is accepted once.
 func TestCanvasAnsweredByName(t *testing.T) {
 	converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "show_canvas_tool", schema(question))
@@ -113,7 +113,7 @@ func TestCanvasAnsweredByName(t *testing.T) {
 	})
 }
 
-// What a person puts in is not more than what a tool may answer, on a model that waits as well.
+// A person's input has the size limit of a tool's answer, also for a model that waits.
 func TestInputOfACanvasIsBounded(t *testing.T) {
 	converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "show_canvas_tool", schema(question))
@@ -143,7 +143,7 @@ func TestNoCanvasOnATelephone(t *testing.T) {
 	)
 }
 
-// asking is a gateway whose tool does what f does.
+// asking returns options of a gateway with a tool that runs f.
 func asking(f tools.Func) func(*bridge.Options) {
 	return func(o *bridge.Options) {
 		o.Tools = func() []tools.Tool {
@@ -164,7 +164,7 @@ func TestToolsMayAsk(t *testing.T) {
 		"yes": {func(c *caller, _ *bridgetest.Conn, id string) { c.sendToolResponse(id, "", `{"action":"submit"}`) }, `{"paid":true}`, ``},
 		"no":  {func(c *caller, _ *bridgetest.Conn, id string) { c.sendToolResponse(id, "", `{"dismissed":true}`) }, `{"paid":false}`, ``},
 		"after minutes": {func(c *caller, _ *bridgetest.Conn, id string) {
-			time.Sleep(4 * time.Minute) // which are not the tool's
+			time.Sleep(4 * time.Minute) // does not count against the time limit of the tool
 			c.sendToolResponse(id, "", `{"action":"submit"}`)
 		}, `{"paid":true}`, ``},
 		"never": {
@@ -198,7 +198,7 @@ func TestToolsMayAsk(t *testing.T) {
 	}
 }
 
-// A model that would wait is not made to wait for a person: it learns that the result follows, and hears what is said.
+// A model that would wait is not blocked by a person: it learns that the result follows, and hears speech meanwhile.
 func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
 	converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", "pay", `{"to":"Ada"}`)
@@ -221,7 +221,7 @@ func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
 	}))
 }
 
-// A tool that was given more time than a model can be deaf has it.
+// A tool may have a longer time limit than a model can be blocked, and can use all of it.
 func TestLongToolsOnAModelThatWaits(t *testing.T) {
 	const config = `{"model":"gemini-3.1-flash-live-preview","tools":[{"functionDeclarations":[` +
 		`{"name":"f","timeout":"1m"},{"name":"g","timeout":"5s"}]}]}`
@@ -295,7 +295,7 @@ func TestToolsKnowWhoCalls(t *testing.T) {
 	})
 }
 
-// A tool may report its progress, but not to a model that waits, nor to one that would then not speak of the result.
+// A tool may report its progress. A model that waits, or that would then not speak of the result, gets no such reports.
 func TestToolProgress(t *testing.T) {
 	for model, seen := range map[string]bool{
 		"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": false, "gemini-3.8-live-extended-thinking": false,
@@ -383,8 +383,8 @@ func TestCallsAreRateLimited(t *testing.T) {
 	})
 }
 
-// What a tool shows goes up before its answer, or behind it where the model waits for that, and its reference may stand on a canvas
-// once a tool has returned it.
+// A tool's pictures are sent to the model before the tool's answer, or after it if the model waits for the answer. A canvas
+// may contain a reference to a picture that a tool has returned.
 func TestPicturesOfATool(t *testing.T) {
 	const live, waits = "gemini-3.8-live", "gemini-3.1-flash-live-preview"
 	const picture = "picture image/jpeg"
@@ -459,7 +459,7 @@ func TestSearchSuggestionsGetAPage(t *testing.T) {
 
 var errNo = errors.New("no")
 
-// The ends of calls are counted where the operator asks for it.
+// The observer gets the end of each call.
 func TestCallsAreObserved(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		ends := make(chan bridge.CallEnd, 10)

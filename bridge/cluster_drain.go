@@ -85,8 +85,8 @@ func (s *Session) catchUpRestored() {
 	}
 }
 
-// onDrain asks the caller to move to another gateway, if possible. stops is the time until this gateway stops; 0 means
-// that it does not.
+// onDrain asks the caller to move to another gateway, if possible. The duration stops is the time until this gateway
+// stops; 0 means that this gateway goes on running.
 func (s *Session) onDrain(stops time.Duration) {
 	if stops > 0 {
 		s.notify(Log{
@@ -127,8 +127,8 @@ func (s *Session) askToMove() {
 	s.notify(Move{})
 }
 
-// releaseIfMoving ends the conversation at this gateway if its caller has moved to another gateway, or will come back
-// to another gateway.
+// releaseIfMoving ends the conversation at this gateway, and returns true, if its caller has moved or will come back to
+// another gateway.
 func (s *Session) releaseIfMoving() bool {
 	if !s.cluster.moveWanted || !s.isMovable() || s.host.cluster.IsAlone() {
 		return false

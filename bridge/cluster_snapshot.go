@@ -22,9 +22,9 @@ type snapshot struct {
 	Grant            *Grant          `json:",omitempty"`
 	NoCues           bool            `json:"Quiet,omitempty"`
 	Config           json.RawMessage `json:",omitempty"`        // configuration from the caller
-	OperatorAgent    Agent           `json:"Door"`              // from the operator's file
-	WebhookAgent     Agent           `json:"Hook"`              // from the session webhook
-	BackendAgent     Agent           `json:"Agent"`             // from the operator's backend
+	OperatorAgent    Agent           `json:"Door"`              // agent of the operator's file
+	WebhookAgent     Agent           `json:"Hook"`              // agent of the session webhook
+	BackendAgent     Agent           `json:"Agent"`             // agent of the operator's backend
 	BackendFunctions json.RawMessage `json:"Steered,omitempty"` // functions that the backend runs
 	Step             flow.State      // state of the agent's steps
 

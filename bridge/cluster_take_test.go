@@ -11,7 +11,7 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// An open call is sent to a client that is back, however much was said since.
+// A returning client gets an open call again, however much was said since the call.
 func TestOpenCallsOutlastALongAnswer(t *testing.T) {
 	converse(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *harness, c *caller,
 		l *bridgetest.Conn,
@@ -27,7 +27,7 @@ func TestOpenCallsOutlastALongAnswer(t *testing.T) {
 	})
 }
 
-// A caller that takes over a conversation on hold is heard, and learns which turn is playing.
+// If a caller takes over a conversation on hold, its speech reaches the model, and it learns which turn is playing.
 func TestTakingOver(t *testing.T) {
 	converse(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		c.doCommand(bridge.Pause{On: true})
@@ -49,7 +49,7 @@ func TestTakingOver(t *testing.T) {
 	})
 }
 
-// What somebody else has asked for is not sent to a client that is back.
+// A returning client does not get answers to requests of another caller.
 func TestOldAnswersStayAway(t *testing.T) {
 	converse(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		c.typeText("hello")
@@ -62,7 +62,7 @@ func TestOldAnswersStayAway(t *testing.T) {
 	})
 }
 
-// A question that is asked over the answer survives the end of that answer.
+// A question that the person asks over an answer stays open when that answer ends.
 func TestInterruptKeepsTheNextQuestion(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -79,7 +79,7 @@ func TestInterruptKeepsTheNextQuestion(t *testing.T) {
 	})
 }
 
-// What is typed on hold is waited for when that is over.
+// After a hold, the gateway waits for the answer to text that was typed on hold.
 func TestTypedOnHold(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t, watchful)
@@ -93,7 +93,7 @@ func TestTypedOnHold(t *testing.T) {
 	})
 }
 
-// A turn that was interrupted is counted once, though its connection is lost before its end has come.
+// An interrupted turn is counted once, even if the connection is lost before the turn's end has come.
 func TestATurnIsCountedOnce(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -112,7 +112,7 @@ func TestATurnIsCountedOnce(t *testing.T) {
 	})
 }
 
-// The conversation ends when the answer has been heard that is due, and not before it has begun.
+// EndAfterSpeaking ends the conversation only when an answer that is due has begun and has been played.
 func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		c.doCommand(bridge.Prompt{Instruction: "Say goodbye."})
@@ -126,7 +126,7 @@ func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
 	})
 }
 
-// A model that understands at once, while the person still speaks, and never answers, is found out like any other.
+// A model that transcribes speech while the person still speaks, but never answers, is detected like any silent model.
 func TestAnEarlyTranscriptCounts(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")

@@ -18,7 +18,7 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// elsewhere are the codes that only front doors raise.
+// elsewhere holds the codes that only other packages return.
 var elsewhere = map[bridge.Code]string{
 	bridge.CodeInvalidAudioFormat: "signaling: audio that cannot be read",
 	bridge.CodeNotConnected:       "signaling: a message before CONNECT_GEMINI",
@@ -27,7 +27,7 @@ var elsewhere = map[bridge.Code]string{
 	bridge.CodeUnauthorized:       "signaling/access: tokens",
 }
 
-// Each code happens, or it is on the list above.
+// Each code is returned in one of the cases below, or is in the list elsewhere.
 func TestEveryCodeHappens(t *testing.T) {
 	refusedBy := func(code int, reason string) func(*testing.T, *harness) *bridge.Error {
 		return func(t *testing.T, r *harness) *bridge.Error {
@@ -156,7 +156,7 @@ func TestEveryCodeHappens(t *testing.T) {
 	}
 }
 
-// A conversation that has reached a limit has not failed, and neither has one that somebody has ended.
+// A conversation that reached a limit, or that was ended on purpose, has not failed.
 func TestEndsThatAreNoFailures(t *testing.T) {
 	words := map[error]string{
 		bridge.ErrGoodbye: "goodbye", bridge.ErrLeft: "left", bridge.ErrShutdown: "shutdown",
@@ -181,7 +181,7 @@ func TestEndsThatAreNoFailures(t *testing.T) {
 	}
 }
 
-// serveError is the error that ended Host.Serve.
+// serveError waits for the end of Host.Serve, and returns its error.
 func (c *caller) serveError() *bridge.Error {
 	c.r.t.Helper()
 	select {
@@ -192,7 +192,7 @@ func (c *caller) serveError() *bridge.Error {
 	return bridge.AsError(c.err)
 }
 
-// codes reads the list from the source.
+// codes returns all codes, read from the source.
 func codes(t *testing.T) (all []bridge.Code) {
 	t.Helper()
 	for _, text := range inErrors(t, func(v *ast.ValueSpec) bool { return strings.HasPrefix(v.Names[0].Name, "Code") }) {
@@ -204,7 +204,7 @@ func codes(t *testing.T) (all []bridge.Code) {
 	return all
 }
 
-// inErrors are the wanted texts among the constants of errors.go.
+// inErrors returns the values of the wanted constants in errors.go.
 func inErrors(t *testing.T, wanted func(*ast.ValueSpec) bool) (all []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)

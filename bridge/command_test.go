@@ -29,7 +29,7 @@ func TestInterruptCommand(t *testing.T) {
 		if cut.Turn != 1 || cut.By != bridge.ByClient || cut.PlayedText != "Once upon " || !isAbout(cut.Played, 540*time.Millisecond) {
 			t.Errorf("%+v", cut)
 		}
-		l.SendSpokenWords(8, "there ", "was ") // the model knows of nothing
+		l.SendSpokenWords(8, "there ", "was ") // the model is not informed
 		time.Sleep(time.Second)
 		l.SendSpokenWords(8, "a ", "king.")
 		l.CompleteTurn()
@@ -50,8 +50,8 @@ func TestInterruptCommand(t *testing.T) {
 	})
 }
 
-// An answer of which nothing has been heard is cut off as well, one that is over and still heard, too; there is nothing to cut
-// off in silence, nor twice.
+// Interrupt also stops an answer that has not begun to sound, and a complete answer that still plays. It has no effect in
+// silence, or a second time.
 func TestInterruptAtEveryMoment(t *testing.T) {
 	for name, test := range map[string]struct {
 		reach func(l *bridgetest.Conn)
@@ -83,7 +83,7 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 				if name == "silence" {
 					return // the answer is still to come
 				}
-				if name == "thinking" { // nobody waits for the rest
+				if name == "thinking" { // the rest of the answer is not expected
 					time.Sleep(10 * time.Second)
 					if got := c.watchdogAttempts(); got != "" {
 						t.Errorf("tried %s", got)
@@ -97,7 +97,7 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 	}
 }
 
-// A client that plays the voice by its own clock says how much of it was heard.
+// A client that controls playback itself reports how much of the voice was played.
 func TestReportedPlaybackPosition(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -107,7 +107,7 @@ func TestReportedPlaybackPosition(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		all := c.contextEntries()
 		c.doCommand(bridge.PlaybackPosition{Turn: 1, Played: 500 * time.Millisecond})
-		c.doCommand(bridge.PlaybackPosition{Turn: 9, Played: time.Second}) // of which nothing is known
+		c.doCommand(bridge.PlaybackPosition{Turn: 9, Played: time.Second}) // an unknown turn
 		if got := c.contextEntries(); len(all) != 2 || len(got) != 2 || all[1].Content != "Once upon a time." || got[1].Content != "Once " ||
 			!got[1].Interrupted ||
 			got[1].Played != 500*time.Millisecond {
@@ -130,7 +130,7 @@ func TestHoldDuringAnAnswer(t *testing.T) {
 		}
 		c.clearLog()
 		came := len(l.ReceivedPCM())
-		c.speakWithoutPause(2 * time.Second) // with who stands beside them
+		c.speakWithoutPause(2 * time.Second) // to another person
 		c.session.SetFrame("image/jpeg", []byte("x"), true)
 		l.SendVoice(7, 2*time.Second) // the rest of it, and another answer
 		l.SendContent(`"turnComplete":true`)
@@ -143,7 +143,7 @@ func TestHoldDuringAnAnswer(t *testing.T) {
 			t.Errorf("heard %v, got %v, %s", sound, messages, c.summarizeLog())
 		}
 		c.doCommand(bridge.Pause{})
-		time.Sleep(5 * time.Second) // nothing of it is played now
+		time.Sleep(5 * time.Second) // nothing of the dropped voice is played after the hold
 		c.checkLog("")
 		c.checkStillWorks(l)
 		c.clearLog()
@@ -155,7 +155,7 @@ func TestHoldDuringAnAnswer(t *testing.T) {
 	}, watchful)
 }
 
-// A model that only listens hears what is said, and its tools run. Nobody hears it, and nobody waits for it.
+// On hold with Listen, the model gets speech and its tools run. Its voice is not played, and no answer is expected.
 func TestHoldWithListening(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -169,7 +169,7 @@ func TestHoldWithListening(t *testing.T) {
 		}
 		l.SendContent(`"inputTranscription":{"text":"I have a brochure for you."}`)
 		l.SendAnswer(8, 2*time.Second)
-		c.speakFor(time.Second) // which has no answer
+		c.speakFor(time.Second) // this speech gets no answer
 		c.staySilentFor(40 * time.Second)
 		if sound, _ := c.heardAndSeen(); sound > 0 || c.watchdogAttempts() != "" {
 			t.Errorf("heard %v, tried %q", sound, c.watchdogAttempts())
@@ -185,14 +185,14 @@ func TestHoldWithListening(t *testing.T) {
 	}, watchful)
 }
 
-// A caller on hold does not wait, whatever is asked and lost meanwhile.
+// A caller on hold does not wait for answers, even to questions of that time or after a lost connection.
 func TestNobodyWaitsOnHold(t *testing.T) {
 	for name, happens := range map[string]func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn{
 		"no answer": func(_ *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn { c.typeText("hello?"); return l },
 		"no answer to what was asked before": func(r *harness, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
 			c.doCommand(bridge.Pause{})
 			c.typeText("hello?")
-			l := r.up.NextConn().AcceptSetup() // the watchdog's
+			l := r.up.NextConn().AcceptSetup() // connection that the keeper dials because of a stall
 			time.Sleep(2 * time.Second)
 			c.clearLog()
 			c.doCommand(bridge.Pause{On: true})
@@ -223,7 +223,7 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 	}
 }
 
-// What was begun before a hold is over with it: the model would take what is said after it for the rest of that.
+// A hold ends speech that began before it. Otherwise the model would join that speech to the speech after the hold.
 func TestPauseInASentence(t *testing.T) {
 	for mode, test := range map[string]struct {
 		open bridge.SessionRequest
@@ -285,8 +285,8 @@ func TestEndAfterSpeaking(t *testing.T) {
 	}
 }
 
-// Where a tool ends the conversation, the answer to that is waited for, in which a model that has not said goodbye does
-// so.
+// If a tool ends the conversation, the gateway waits for the model's answer to the tool's result. In that answer, a model
+// that has not yet said goodbye does so.
 func TestAToolEndsTheConversation(t *testing.T) {
 	turnOver := func(l *bridgetest.Conn) { l.SendContent(`"turnComplete":true`) }
 	for name, test := range map[string]struct {
@@ -296,7 +296,7 @@ func TestAToolEndsTheConversation(t *testing.T) {
 		heard  time.Duration
 	}{
 		"the goodbye comes with the answer": {nil, func(l *bridgetest.Conn) {
-			turnOver(l) // of the turn that has called: it says nothing of the goodbye
+			turnOver(l) // the end of the calling turn: it does not show whether a goodbye follows
 			time.Sleep(time.Second)
 			l.SendAnswer(7, 2*time.Second)
 		}, 3 * time.Second, 2 * time.Second},
@@ -350,13 +350,13 @@ func TestAToolEndsTheConversation(t *testing.T) {
 	}
 }
 
-// At the time limit of a conversation with a farewell the model finishes its sentence, and is asked to say goodbye.
+// At the time limit of a conversation with a FarewellPrompt, the model finishes its sentence and then says goodbye.
 func TestFarewellAtTheTimeLimit(t *testing.T) {
 	const farewell = "Say goodbye."
 	for name, test := range map[string]struct {
-		before func(l *bridgetest.Conn) // 8 s after the begin, of 10 s
+		before func(l *bridgetest.Conn) // runs 8 s after the beginning; the limit is 10 s
 		then   func(l *bridgetest.Conn)
-		after  time.Duration // the limit it has ended
+		after  time.Duration // time from the limit to the end of the conversation
 		heard  time.Duration
 	}{
 		"in silence": {
@@ -427,7 +427,7 @@ func TestRespondToAPrompt(t *testing.T) {
 				if texts, _ := findEvents[bridge.UserText](c); len(texts) > 0 {
 					t.Errorf("%+v", texts)
 				}
-				c.doCommand(bridge.Prompt{Instruction: "Say goodbye."}) // no answer is missed as any other
+				c.doCommand(bridge.Prompt{Instruction: "Say goodbye."}) // the gateway watches for this answer as for any other
 				time.Sleep(7 * time.Second)
 				if got := c.watchdogAttempts(); got != "resume" {
 					t.Errorf("tried %q", got)
@@ -440,7 +440,7 @@ func TestRespondToAPrompt(t *testing.T) {
 	}
 }
 
-// An instruction cuts off what is heard. What the model only thinks about may become the answer to both.
+// A Prompt interrupts an answer that plays. An answer that the model is still thinking about may answer both.
 func TestRespondIntoAnAnswer(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendVoice(7, 3*time.Second)
@@ -460,7 +460,7 @@ func TestRespondIntoAnAnswer(t *testing.T) {
 	})
 }
 
-// Parts of a turn are kept for its end where the model would answer each.
+// For a model that would answer each part of a turn, the gateway holds the parts until the turn is complete.
 func TestPartsOfATurn(t *testing.T) {
 	part := func(c *caller, text string, complete bool) {
 		parts := []byte(`[]`)

@@ -207,7 +207,7 @@ func (s *Session) onStepResult(name string, err error) {
 	}
 }
 
-// reportStep reports the current step if its name differs from before. It returns whether it does.
+// reportStep reports the current step, unless it is still the step named before. another is true if the step has changed.
 func (s *Session) reportStep(before string) (another bool) {
 	now := s.steering.flow
 	if now.Step == before {

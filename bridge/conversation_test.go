@@ -12,8 +12,8 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// Questions and answers with a new link now and then: all that is said arrives, and all that is
-// answered is heard, on time.
+// A long conversation with several consecutive connections: all speech reaches the model, and all answers are played on
+// time.
 func TestLongConversation(t *testing.T) {
 	converse(
 		t,
@@ -71,12 +71,12 @@ func (h *harness) meets(o bridge.SessionRequest) *caller {
 	h.t.Helper()
 	c := h.startCaller(o)
 	<-c.seated
-	time.Sleep(time.Second) // for the handle
+	time.Sleep(time.Second) // time for the handle to arrive
 	lastEvent[bridge.SetupComplete](c)
 	return c
 }
 
-// loud is d of a square wave at 16 kHz.
+// loud returns a square wave of duration d, sampled at 16 kHz.
 func loud(d time.Duration) []int16 {
 	pcm := make([]int16, int(d.Seconds()*16000))
 	for i := range pcm {
@@ -88,7 +88,7 @@ func loud(d time.Duration) []int16 {
 	return pcm
 }
 
-// speakFor says d of speech and a second of silence, in real time.
+// speakFor sends speech of duration d and then a second of silence, in real time.
 func (c *caller) speakFor(d time.Duration) {
 	c.speakWithoutPause(d)
 	c.staySilentFor(time.Second)
@@ -97,7 +97,7 @@ func (c *caller) speakFor(d time.Duration) {
 // speakWithoutPause speaks for d, in real time.
 func (c *caller) speakWithoutPause(d time.Duration) { c.sendInRealTime(loud(d)) }
 
-// summarizeEvents is the story without what was heard.
+// summarizeEvents returns summarizeLog without the voice.
 func (c *caller) summarizeEvents() string {
 	var words []string
 	for word := range strings.FieldsSeq(c.summarizeLog()) {
@@ -143,7 +143,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	})
 }
 
-// INTERRUPTED of CLEAR_CONTEXT has the generation of the voice, or chunks that are on their way play after it.
+// The Interrupted of ClearContext has the generation of the interrupted voice. Otherwise chunks in transit would be played
+// after it.
 func TestClearingEndsTheVoiceOfItsGeneration(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendContent(`%s,"outputTranscription":{"text":"one "}`, bridgetest.VoiceField(7, 5*time.Second))

@@ -79,7 +79,8 @@ func (cm *costMeter) addUsage(t wire.Tokens) {
 	cm.estimate.recordUsage(t)
 }
 
-// restoreUsage restores what was used and accounted for at another gateway. dollars is nil if unknown.
+// restoreUsage restores the usage that another gateway has counted and reported to the account: the used tokens t, the
+// tokens of the context, and the cost in dollars. A nil dollars means unknown.
 func (cm *costMeter) restoreUsage(t, context wire.Tokens, dollars *float64) {
 	cm.meter.Add(t)
 	cm.meter.EndTurn()
@@ -107,7 +108,7 @@ func (cm *costMeter) totalDollars() *float64 {
 	return microsToDollars(cm.settledMicros + cm.estimate.prices.Cost(cm.meter.Turn()))
 }
 
-// microsToDollars converts millionths of a dollar to dollars.
+// microsToDollars converts millionths of a dollar, rounded to whole ones, to dollars. It never returns nil.
 func microsToDollars(micros float64) *float64 {
 	dollars := math.Round(micros) / 1e6
 	return &dollars
@@ -132,7 +133,7 @@ func (cm *costMeter) endTurn() (limit error) {
 }
 
 // reserveNext reports a cost to the account and reserves the cost of the next turn, or of the rest of this turn. It
-// returns the limit that this would exceed, or nil.
+// returns the limit that is reached or that the reservation would exceed, or nil.
 func (cm *costMeter) reserveNext(cost Cost) (limit error) {
 	next := Cost{Tokens: max(firstTurnTokens, cm.maxTurnTokens)}
 	if cm.isMoneyLimited {
@@ -165,8 +166,8 @@ func (cm *costMeter) warnLowBudget(message string, details map[string]any) {
 	cm.subscribers.notify(Log{Level: "warn", Message: message, Details: details})
 }
 
-// extendReserve reserves more for a turn that takes longer than estimated. It returns the limit that this would exceed,
-// or nil.
+// extendReserve reserves more for a turn that takes longer than estimated. The duration spoken is the length of its voice
+// so far. extendReserve returns the limit that the new reservation would exceed, or nil.
 func (cm *costMeter) extendReserve(spoken time.Duration) (limit error) {
 	if !cm.isMoneyLimited || !cm.estimate.growReserve(cm.uplink.MilliTokens.Load(), int(spoken.Seconds()*audioTokensPerSecond)) {
 		return nil
@@ -174,7 +175,8 @@ func (cm *costMeter) extendReserve(spoken time.Duration) (limit error) {
 	return cm.reserveNext(Cost{})
 }
 
-// reserveAgain renews the reservation when the model reads the context again, or the context has changed.
+// reserveAgain renews the reservation when the model reads the context again, or the context has changed. It returns the
+// limit that this would exceed, or nil.
 func (cm *costMeter) reserveAgain() (limit error) {
 	if !cm.isMoneyLimited {
 		return nil
@@ -182,7 +184,7 @@ func (cm *costMeter) reserveAgain() (limit error) {
 	return cm.reserveNext(Cost{})
 }
 
-// takeUnaccounted returns what was used since the last call, and reports it to the observer.
+// takeUnaccounted returns the cost since its last call, and reports it to the observer.
 func (cm *costMeter) takeUnaccounted() Cost {
 	before, now := cm.accountedTokens, cm.meter.Total()
 	cm.accountedTokens = now

@@ -8,8 +8,8 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// An answer that was cut off while the voice was ducked does not leave the next one quiet, though the person is still
-// heard, or something that is taken for one.
+// If an answer is interrupted while it is ducked, the next answer has its normal volume, even if the person, or a noise, is
+// still detected.
 func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 	for name, cut := range map[string]func(c *caller, l *bridgetest.Conn){
 		"by the model": func(_ *caller, l *bridgetest.Conn) {
@@ -44,7 +44,7 @@ func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 					}
 					if e.event == nil {
 						frames++
-						if e.tag != 8000 && frames > 1 { // it gets louder within a frame
+						if e.tag != 8000 && frames > 1 { // the volume rises within one frame
 							t.Errorf("frame %d of the next answer is at %d", frames, e.tag)
 						}
 					}
@@ -57,7 +57,7 @@ func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 	}
 }
 
-// What the model says after it was interrupted is another answer: the memory has each on its own, as it was heard.
+// Output after an interruption is another answer. The transcript has each answer separately, as far as it was played.
 func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 	for name, ends := range map[string][]string{
 		"turnComplete follows":     {`"interrupted":true`, `"turnComplete":true`},
@@ -91,7 +91,7 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 	}
 }
 
-// What the person says over an answer, or types into it, is the next question, though the model has not ended its turn.
+// Speech over an answer, or text typed during it, is the next question, even before the model has ended its turn.
 func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 	for name, over := range map[string]func(c *caller, l *bridgetest.Conn){
 		"spoken": func(c *caller, l *bridgetest.Conn) {
@@ -119,7 +119,7 @@ func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 	}
 }
 
-// What still comes of an answer that was cut off here is dropped, also if a sound of the gateway's own is cut off after it.
+// After the gateway has interrupted an answer, its rest is dropped, even if a sound of the gateway is interrupted later.
 func TestTheRestOfACutAnswerIsDropped(t *testing.T) {
 	converse(
 		t,
@@ -130,7 +130,7 @@ func TestTheRestOfACutAnswerIsDropped(t *testing.T) {
 			c.doCommand(bridge.Interrupt{})
 			c.speakFor(time.Second)
 			l.SendContent(`"inputTranscription":{"text":"Hm?"}`)
-			for before := c.countFrames(); c.countFrames() == before; { // the model is silent, and the person hears that
+			for before := c.countFrames(); c.countFrames() == before; { // the model is silent until the gateway plays a tone
 				c.staySilentFor(20 * time.Millisecond)
 			}
 			c.typeText("do you hear me?")

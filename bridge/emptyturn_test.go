@@ -11,7 +11,8 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// answersFrom has a model write down what it hears and end its turn as answers say, one for each question; the last goes on.
+// answersFrom makes a model transcribe each spoken question, and answer each spoken or typed question with the content that
+// next returns. Empty content means no answer.
 func answersFrom(l *bridgetest.Conn, next func() string) {
 	var asked, quiet time.Duration
 	answer := func() {
@@ -38,8 +39,8 @@ func answersFrom(l *bridgetest.Conn, next func() string) {
 	})
 }
 
-// A turn that ends without the answer that is due is no answer: it is asked again at once, and of a fresh session the second time. A
-// model that may choose to be silent has chosen, unless its server says why the turn has ended.
+// If a turn ends without the expected answer, the question is repeated at once, and the second time in a fresh session. A
+// proactive model may stay silent on purpose, unless its server reports another reason for the end of the turn.
 func TestTurnsWithoutAnAnswer(t *testing.T) {
 	const (
 		plain, native, proactive = "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest", "gemini-3.8-live"
@@ -54,7 +55,7 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 	for name, test := range map[string]struct {
 		model   string
 		typed   bool
-		answers []string // one for each question; voice follows
+		answers []string // content for each question; further answers have a voice
 		tried   string
 		dials   int // connections after the first
 		silent  bool
@@ -130,7 +131,7 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// A model that pauses for 7 s in the middle of an answer is waited for, and nothing of the answer is thrown away.
+// If a model pauses for 7 s within an answer, the gateway waits, and nothing of the answer is lost.
 func TestPauseInAnAnswer(t *testing.T) {
 	for _, pause := range []time.Duration{3 * time.Second, 7 * time.Second, 8500 * time.Millisecond} {
 		converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -152,15 +153,15 @@ func TestPauseInAnAnswer(t *testing.T) {
 	}
 }
 
-// The answer to a call that does not block waits for the end of the turn that has called, where the model drops it otherwise; and that
-// end is no reaction to the answer: a model that stays silent behind it is asked again.
+// Some models drop the answer to a non-blocking call before the end of the calling turn, so the answer waits for that end.
+// The end does not count as a reaction to the answer: a model that stays silent afterwards is asked again.
 func TestAnswersWaitForTheEndOfTheTurn(t *testing.T) {
 	const blocking = `{"tools":[{"functionDeclarations":[{"name":"weather","behavior":"BLOCKING"}]}]}`
 	for name, test := range map[string]struct {
 		config string
-		spoken time.Duration // in the turn, before it calls
-		end    time.Duration // of the turn, after the call; negative: it is interrupted
-		want   time.Duration // of the answer, after the call
+		spoken time.Duration // length of the voice before the call
+		end    time.Duration // time from the call to the end of the turn; negative if the turn is interrupted
+		want   time.Duration // time from the call to its answer
 	}{
 		"at once":                  {declare("weather"), 0, 0, 0},
 		"a little later":           {declare("weather"), 0, 40 * time.Millisecond, 40 * time.Millisecond},

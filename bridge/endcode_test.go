@@ -8,7 +8,7 @@ import (
 	"voxgate/bridge"
 )
 
-// The code of an end is the same each time, also if the conversation ended for several reasons.
+// EndCode returns the same code each time, even if the conversation ended for several reasons.
 func TestEndCode(t *testing.T) {
 	for want, err := range map[bridge.Code]error{
 		"time_limit": errors.Join(bridge.ErrLeft, bridge.ErrTimeLimit),

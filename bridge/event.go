@@ -92,14 +92,14 @@ type (
 	// SilenceDetected reports that the person has been silent for so long that the model is prompted to speak.
 	SilenceDetected struct{}
 
-	// Interrupted ends a turn that was not fully played. The caller must discard buffered frames of generations before
-	// Generation.
+	// Interrupted ends a turn that was not fully played. The caller must discard buffered voice frames with a lower
+	// generation than Generation.
 	Interrupted struct {
 		Turn       int
 		By         Cause
 		Generation uint32
 		PlayedText string        // part of the answer's text that was played
-		Played     time.Duration // length of its voice that was played
+		Played     time.Duration // length of the answer's voice that was played
 	}
 
 	// TurnComplete ends a turn whose whole voice has been passed to the caller's output.
@@ -120,8 +120,8 @@ type (
 		Details        map[string]any
 	}
 
-	// ToolLosses lists the functions of a client's config that the model has only in part, or not at all. A [Log] says
-	// the same.
+	// ToolLosses lists the functions of a client's config that the model has only in part, or not at all. A [Log] event
+	// has the same information as text.
 	ToolLosses struct{ Losses []ToolLoss }
 
 	// StateChange reports the state of the conversation.
@@ -197,7 +197,7 @@ type Tool struct {
 	Name, Title string
 	Behavior    tools.Behavior
 	Scheduling  tools.Scheduling // default for the function's answers; empty means the model's default
-	Where       string           // client or gateway
+	Where       string           // side that runs the function: client or gateway
 }
 
 // ToolLoss describes what was lost of a function that a client declares.

@@ -13,7 +13,7 @@ import (
 	"voxgate/tools"
 )
 
-// Events are numbered from 1 on, without a gap, and say when they happened.
+// Events are numbered from 1 without gaps, and have their time.
 func TestEventsAreNumbered(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		c.speakFor(time.Second)
@@ -43,7 +43,7 @@ func TestEventsAreNumbered(t *testing.T) {
 	})
 }
 
-// spokenTexts is what was said, in short.
+// spokenTexts returns the text events in a short form.
 func (c *caller) spokenTexts() (list []string) {
 	for _, e := range c.entries() {
 		final := func(yes bool) string { return map[bool]string{true: "."}[yes] }
@@ -60,8 +60,8 @@ func (c *caller) spokenTexts() (list []string) {
 	return list
 }
 
-// What is said is sent in pieces, with the number of its turn: the model's when its voice is heard. The last word on each is
-// all of it.
+// Text events come in pieces, with the number of their turn. The model's text comes when its voice is played. The final
+// event has the whole text.
 func TestTextsAreTyped(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendContent(`"inputTranscription":{"text":"Tell me "}`)
@@ -86,7 +86,7 @@ func TestTextsAreTyped(t *testing.T) {
 	})
 }
 
-// An answer that is cut off says by whom, and what was heard of it.
+// Interrupted has the cause of the interruption, and the played part of the answer.
 func TestWhoInterrupts(t *testing.T) {
 	for by, cut := range map[bridge.Cause]func(r *harness, c *caller, l *bridgetest.Conn){
 		bridge.ByVoice: func(_ *harness, c *caller, l *bridgetest.Conn) {
@@ -108,7 +108,7 @@ func TestWhoInterrupts(t *testing.T) {
 		t.Run(string(by), func(t *testing.T) {
 			converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 				l.SendHandle("h")
-				l.SendAnswer(6, time.Second) // so that the turn is the second one
+				l.SendAnswer(6, time.Second) // makes the tested turn the second one
 				time.Sleep(2 * time.Second)
 				l.SendSpokenWords(7, "Once ", "upon ", "a ", "time", " there ", "was")
 				time.Sleep(900 * time.Millisecond)
@@ -123,7 +123,7 @@ func TestWhoInterrupts(t *testing.T) {
 	}
 }
 
-// In silence there is nothing to be interrupted, not even by clearing the history.
+// In silence there is no Interrupted, not even when the history is cleared.
 func TestNothingIsInterruptedInSilence(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -141,7 +141,7 @@ func TestNothingIsInterruptedInSilence(t *testing.T) {
 	})
 }
 
-// Of a tool of the gateway the client learns what it was called with, and what came of it.
+// The client gets the arguments and the result of a tool that runs in the gateway.
 func TestToolStatusHasArgumentsAndResult(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t)
@@ -173,7 +173,7 @@ func TestToolStatusHasArgumentsAndResult(t *testing.T) {
 	})
 }
 
-// A model that hears and never answers is taken for dead at the second question: a fresh session learns what was said.
+// A session whose model hears but never answers counts as dead at the second question. A fresh session gets the transcript.
 func TestModelThatHearsAndNeverAnswers(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t, watchful)

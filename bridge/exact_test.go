@@ -22,8 +22,8 @@ func onVertex(o *bridge.Options) {
 	}}
 }
 
-// On Vertex AI a handle says how far it goes. When the link is cut in the middle of a sentence, the session gets the rest of it:
-// nothing is lost and nothing comes twice, and what was transcribed of the beginning stays.
+// On Vertex AI a handle reports the last message that it covers. If the connection is lost within a sentence, the resumed
+// session gets only the rest: nothing is lost or repeated, and the transcript of the beginning stays.
 func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		if !strings.Contains(l.Raw, `"transparent":true`) {
@@ -31,7 +31,7 @@ func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
 		}
 		said := loud(2 * time.Second)
 		for i := range said {
-			said[i] += int16(i / 320) // each 20 ms are others
+			said[i] += int16(i / 320) // each 20 ms have other samples
 		}
 		c.sendInRealTime(said[:16000])
 		l.SendContent(`"inputTranscription":{"text":"The beginning "}`)
@@ -63,7 +63,7 @@ func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
 	}, onVertex)
 }
 
-// The emulator does as Vertex AI does: it hears one sentence of the right length, wherever the link was cut.
+// The emulator behaves like Vertex AI: it receives one sentence of the right length, wherever the connection was cut.
 func TestTheEmulatorHearsASentenceOnceOnVertex(t *testing.T) {
 	for _, cut := range []time.Duration{300 * time.Millisecond, time.Second, 2500 * time.Millisecond} {
 		t.Run(fmt.Sprint(cut), func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"voxgate/bridge/gemini/emulator"
 )
 
-// TestFaults holds conversations of three sentences; something goes wrong at the second one. What the person notices of it, and by how
-// much later the answer comes, is the table of faults in docs/figures.md.
+// TestFaults runs conversations of three sentences, with a fault at the second one. The table of faults in docs/figures.md
+// has what the person notices, and the delay of the answer.
 func TestFaults(t *testing.T) {
 	fault := func(on emulator.Moment, f emulator.Fault) emulator.Scenario {
 		f.On, f.Nth, f.Connections = on, 2, []int{1}
@@ -31,11 +31,11 @@ func TestFaults(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		scenario emulator.Scenario
-		down     time.Duration // for so long there is no other connection
-		later    time.Duration // the answer, or the next one if this one breaks off
-		within   time.Duration // the pauses between attempts are drawn; 0: 60 ms
+		down     time.Duration // time without another connection
+		later    time.Duration // delay of the answer, or of the next answer if this one breaks off
+		within   time.Duration // tolerance of later, because the pauses between attempts are random; 0 means 60 ms
 		breaks   bool          // the answer breaks off
-		sound    time.Duration // soft tones of 200 ms and a sentence of 1.56 s, before the answer
+		sound    time.Duration // length of the sounds before the answer: tones of 200 ms and a sentence of 1.56 s
 		seen     string
 		tried    string
 	}{
@@ -76,7 +76,7 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			runWithFakeClock(t, func(t *testing.T) {
 				const sentence = 1500 * time.Millisecond
-				var up time.Time // from when on there is a way
+				var up time.Time // time from which Gemini can be reached again
 				r, _ := emulated(t, test.scenario, watchful, func(o *bridge.Options) {
 					direct := o.Client.NetDial
 					o.Client.NetDial = func(ctx context.Context, network, addr string) (net.Conn, error) {

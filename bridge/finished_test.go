@@ -9,7 +9,8 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// The end of a transcript comes behind its text, however the two and the voice are sent, and also where the voice is cut off.
+// The end of a transcript comes after its text, in whatever order the model sends these two and the voice, and also if the
+// voice is interrupted.
 func TestEndOfTranscript(t *testing.T) {
 	const finished = `"outputTranscription":{"finished":true}`
 	text := func(words string) string { return `"outputTranscription":{"text":"` + words + `"}` }

@@ -13,7 +13,8 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// A person who types is not heard, and the model looks only while it hears: what the person shows goes with what is typed.
+// The model takes pictures into account only while it receives speech. A typed turn therefore contains the picture that the
+// person shows.
 func TestTypedTurnsShowThePicture(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		said := func() string {
@@ -51,7 +52,7 @@ func TestTypedTurnsShowThePicture(t *testing.T) {
 	})
 }
 
-// A picture costs its memory once, not once for each typed turn that waits.
+// A picture takes up memory once, not once for each waiting typed turn.
 func TestAPictureCostsItsMemoryOnce(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		r.up.SetFailure(0, context.DeadlineExceeded) // the network is gone
@@ -74,7 +75,7 @@ func TestAPictureCostsItsMemoryOnce(t *testing.T) {
 	})
 }
 
-// What is said again to another link has its picture again.
+// A turn that is replayed on another connection has its picture again.
 func TestATurnThatIsSaidAgainHasItsPicture(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")

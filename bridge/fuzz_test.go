@@ -13,8 +13,8 @@ import (
 	"voxgate/store"
 )
 
-// FuzzSnapshot lets a gateway find anything where another one should have written how its conversation stands. It goes on with it or
-// refuses, and the next conversation works.
+// FuzzSnapshot gives a gateway any data instead of the snapshot that another gateway should have written. The gateway
+// continues the conversation or rejects the caller, and the next conversation works.
 func FuzzSnapshot(f *testing.F) {
 	f.Add([]byte(`{"Node":"a http://a.test","Config":{},"Handle":"h","Turn":3,"Known":2,"Speaking":2,"Asked":"and now?","Event":9,` +
 		`"Said":[{"Role":"user","Content":"hello","Turn":1},{"Role":"model","Content":"Good day.","Turn":2}],` +
@@ -30,7 +30,7 @@ func FuzzSnapshot(f *testing.F) {
 		const secret = "secret"
 		id := strings.Repeat("A", 16)
 		var fields map[string]any
-		if json.Unmarshal(value, &fields) == nil && fields != nil { // the token must be good to get any further
+		if json.Unmarshal(value, &fields) == nil && fields != nil { // the token must be valid, so that the test gets any further
 			hash := sha256.Sum256([]byte(id + "." + secret))
 			fields["Tokens"] = [2][]byte{hash[:], nil}
 			value, _ = json.Marshal(fields)
@@ -43,7 +43,7 @@ func FuzzSnapshot(f *testing.F) {
 			r := newHarness(t, func(o *bridge.Options) { o.Store, o.Node = shared, "b http://b.test" })
 			r.up.SetFailure(0, errors.New("no route"))
 			d := r.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: id + "." + secret})
-			time.Sleep(time.Minute) // it gives up after 30 s
+			time.Sleep(time.Minute) // the gateway gives up after 30 s
 			d.leave(nil)
 			<-d.over
 			r.up.SetFailure(0, nil)

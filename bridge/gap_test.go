@@ -15,7 +15,7 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// heardAndSeen is what a person has heard and seen since the diary was emptied: the states, and sound by its length.
+// heardAndSeen returns the length of the sound, and the messages of states, since the last clearLog.
 func (c *caller) heardAndSeen() (sound time.Duration, messages []string) {
 	for _, e := range c.entries() {
 		if e.event == nil {
@@ -27,9 +27,9 @@ func (c *caller) heardAndSeen() (sound time.Duration, messages []string) {
 	return sound, messages
 }
 
-// The network to Gemini is gone for a while: what a person hears and sees.
+// While Gemini cannot be reached, the person gets tones, a sentence and a message.
 func TestNetworkGapIsSignalled(t *testing.T) {
-	const tone, sentence = 200 * time.Millisecond, 1560 * time.Millisecond // in frames that are not silent in their middle
+	const tone, sentence = 200 * time.Millisecond, 1560 * time.Millisecond // length of the frames whose middle sample is not silent
 	for down, want := range map[time.Duration]struct {
 		tones, sentences int
 		reported         bool
@@ -62,7 +62,7 @@ func TestNetworkGapIsSignalled(t *testing.T) {
 	}
 }
 
-// Sound of ours does not cover the end of what the model said, and is nothing for people who read.
+// The gateway's sounds do not cover the end of an answer. A person who reads the answers gets no sounds.
 func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -85,7 +85,7 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 	})
 }
 
-// A caller that wants to hear nothing but the model hears no sound of ours.
+// A caller with NoCues gets no sound of the gateway.
 func TestGapIsQuietForWhoWantsTheModelAlone(t *testing.T) {
 	converse(t, bridge.SessionRequest{NoCues: true}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -99,7 +99,8 @@ func TestGapIsQuietForWhoWantsTheModelAlone(t *testing.T) {
 	})
 }
 
-// Quota is no reason to try again: it is reported at once, with a time, and new conversations are kept away that long.
+// An exhausted quota is not retried. It is reported at once, with the time until a retry, and new conversations are rejected
+// for that time.
 func TestQuotaIsNotRetried(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -116,7 +117,7 @@ func TestQuotaIsNotRetried(t *testing.T) {
 			t.Error("it was dialled")
 		}
 		time.Sleep(10 * time.Second)
-		// One finds out for all.
+		// One caller is the probe for all.
 		r.up.SetFailure(429, nil)
 		if e := r.startCaller(bridge.SessionRequest{}).awaitFailure(bridge.CodeBusy); e.Status != 429 {
 			t.Errorf("%+v", e)
@@ -127,7 +128,7 @@ func TestQuotaIsNotRetried(t *testing.T) {
 		}
 		r.up.SetFailure(0, nil)
 		time.Sleep(30 * time.Second)
-		// and leaves it to the next to find out
+		// if the probe fails for another reason, the next caller is the probe
 		r.startCaller(bridge.SessionRequest{Account: used{bridge.Unlimited}}).awaitFailure(bridge.CodeUnauthorized)
 		d, m := r.plain()
 		d.checkStillWorks(m)
@@ -136,14 +137,14 @@ func TestQuotaIsNotRetried(t *testing.T) {
 	})
 }
 
-// used is the account of a caller whose token has begun another conversation.
+// used is the account of a caller whose single-use token was used before.
 type used struct{ bridge.Account }
 
 func (used) ConsumeToken() error {
 	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: "It has begun."}
 }
 
-// Google may still count the link that has just ended: a conversation that has begun waits for its turn.
+// Google may still count a connection that has just ended, so a running conversation waits and dials again.
 func TestQuotaOnResume(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -164,7 +165,7 @@ func TestQuotaOnResume(t *testing.T) {
 	})
 }
 
-// A fresh session learns what was said, and does not greet again.
+// A fresh session gets the transcript, and does not greet again.
 func TestFreshSessionGetsTheHistory(t *testing.T) {
 	for _, model := range []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"} {
 		runWithFakeClock(t, func(t *testing.T) {
@@ -200,8 +201,8 @@ func TestFreshSessionGetsTheHistory(t *testing.T) {
 	}
 }
 
-// What the handle does not know is sent after the resume. A handle that came on a resumed connection is not used: it may have
-// forgotten what was said before.
+// Turns that the handle does not cover are sent after the resume. A handle that came on a resumed connection is not used,
+// because it may lack the earlier turns.
 func TestMissedTurnsAreTold(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("old")
@@ -224,7 +225,8 @@ func TestMissedTurnsAreTold(t *testing.T) {
 	})
 }
 
-// Where a report has found that the server's handles forget nothing, and that it ends a turn at audioStreamEnd, the gateway goes by that.
+// If the Findings say that the server's handles forget nothing, and that audioStreamEnd ends a turn, the gateway relies on
+// that.
 func TestFindingsReplaceAssumptions(t *testing.T) {
 	found := func(o *bridge.Options) {
 		o.Findings = map[string]liveconfig.Findings{"gemini-3.8-live": {ForgetfulHandles: new(false), SilenceRequired: new(false)}}
@@ -244,7 +246,8 @@ func TestFindingsReplaceAssumptions(t *testing.T) {
 	}, found)
 }
 
-// A model that was found to forget the conversation at a resume with a long instruction gets a fresh session with the transcript.
+// If the Findings say that a resume with a long instruction loses the conversation, the model gets a fresh session with the
+// transcript.
 func TestLongInstructionsAreNotResumed(t *testing.T) {
 	found := func(o *bridge.Options) {
 		o.Findings = map[string]liveconfig.Findings{"gemini-3.1-flash-live-preview": {ForgetfulWithLongInstruction: new(true)}}
@@ -266,7 +269,7 @@ func TestLongInstructionsAreNotResumed(t *testing.T) {
 	}
 }
 
-// A question on which the model has acted by a tool, as the handle knows, is not missed, however many connections are lost.
+// A question is not sent again if the handle covers the tool call that it led to, however many connections are lost.
 func TestWhatWasActedOnIsNotMissed(t *testing.T) {
 	converse(t, bridge.SessionRequest{Config: []byte(declare("pay"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		c.typeText("Pay my bill.")
@@ -289,7 +292,7 @@ func TestWhatWasActedOnIsNotMissed(t *testing.T) {
 	})
 }
 
-// Turns that the model learned of go up in their order, stand in the transcript, and are sent again if they may be lost.
+// PrefillTurns are sent in order, are part of the transcript, and are sent again if they may be lost.
 func TestPrefillTurns(t *testing.T) {
 	turn := func(model bool, text string) bridge.PrefillTurn {
 		return bridge.PrefillTurn{Model: model, Parts: fmt.Appendf(nil, `[{"text":%q}]`, text)}
@@ -387,7 +390,7 @@ func TestClearContext(t *testing.T) {
 	})
 }
 
-// A conversation ends at its limits, but not in the middle of a sentence.
+// A conversation ends at its limits, but not in the middle of an answer.
 func TestConversationEndsAtItsLimits(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
@@ -430,7 +433,7 @@ func TestConversationEndsAtItsLimits(t *testing.T) {
 	}
 }
 
-// A question typed while the last answer is still heard costs nothing once the tokens are used up.
+// Once the tokens are used up, a question typed during the last answer is not sent, and costs nothing.
 func TestWhatIsAskedPastTheLimit(t *testing.T) {
 	for name, ask := range map[string]bridge.Command{
 		"message": bridge.Message{Text: "More.", TurnComplete: true}, "text": bridge.Text{Text: "More."}, "respond": bridge.Prompt{},
@@ -450,7 +453,7 @@ func TestWhatIsAskedPastTheLimit(t *testing.T) {
 	}
 }
 
-// What Gemini says beside serverContent is kept apart from what stands in it.
+// Fields beside serverContent in Gemini's message are separate from those within it.
 func TestRawFieldsOutsideServerContent(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.Send(`{"usageMetadata":{"totalTokenCount":1}}`)
@@ -496,7 +499,8 @@ func TestTokenUsageIsReported(t *testing.T) {
 	}, priced)
 }
 
-// The model counts a turn anew on the connection that goes on with it: what it took before the connection was lost counts, too.
+// On another connection, the model counts the tokens of the turn from zero. The tokens from before the loss of the
+// connection are added.
 func TestUsageOfALostConnection(t *testing.T) {
 	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -512,10 +516,10 @@ func TestUsageOfALostConnection(t *testing.T) {
 	})
 }
 
-// priced is a gateway that knows what models cost.
+// priced gives the gateway the prices of the models.
 func priced(o *bridge.Options) { o.Prices = pricing.Default }
 
-// Each turn costs what its model does. One whose price is not known makes the sum unknown.
+// Each turn is priced by its model. A turn of a model without a price makes the sum unknown.
 func TestTheModelChangesAndItsPrice(t *testing.T) {
 	converse(t, bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live"}`)},
 		func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -557,7 +561,7 @@ func TestRepeatedMessageIDsAreDetected(t *testing.T) {
 	})
 }
 
-// Sound is not for a model that waits for a tool and would close the session for it.
+// Audio is dropped while a model waits for a tool, if audio would make that model close the session.
 func TestAudioIsHeldWhileABlockingToolRuns(t *testing.T) {
 	converse(
 		t,

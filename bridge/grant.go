@@ -39,20 +39,20 @@ func ToMicros(dollars float64) int {
 type Account interface {
 	// HasLimits reports whether tokens and dollars are limited.
 	HasLimits() (tokens, dollars bool)
-	// BeginSession counts a new conversation, or rejects it with an [Error]. It reserves the money for the first turn,
-	// and as many of its tokens as the budget has left. It blocks as long as the store does.
+	// BeginSession counts a new conversation, or rejects it with an [Error]. It reserves the cost of the first turn: all
+	// of the money, and as many of the tokens as the budget has left. It blocks as long as the store does.
 	BeginSession(first Cost) error
 	// ConsumeToken consumes the caller's single-use token, if any. It rejects a used token with an [Error]. It is the
 	// last check, so that a client can retry after other failures. It blocks as long as the store does.
 	ConsumeToken() error
-	// ContinueSession replaces BeginSession and ConsumeToken for a conversation that began at another gateway. It never
-	// fails.
+	// ContinueSession replaces BeginSession and ConsumeToken for a conversation that began at another gateway. It
+	// reserves the cost of the next turn, and never fails.
 	ContinueSession(next Cost)
-	// RecordCost records a cost, and replaces the reservation by next, as far as the budget allows. left is the rest of
-	// the budget, including the new reservation. most is the whole budget; 0 means no limit.
+	// RecordCost records a cost, and replaces the reservation by the cost next, as far as the budget allows. The first
+	// result is the rest of the budget, including the new reservation. The second is the whole budget; 0 means no limit.
 	RecordCost(cost, next Cost) (left, most Cost)
 	// ReserveCost reserves the maximum cost of work outside the turns, or rejects the work with an [Error]. got is less
-	// than maxCost if the budget has less. settle must be called once with the actual cost, and returns the unused part.
+	// than maxCost if the budget has less. settle must be called once, with the actual cost. It releases the unused part.
 	//
 	// It blocks as long as the store does. It is safe for concurrent use, also after End.
 	ReserveCost(maxCost Cost) (got Cost, settle func(cost Cost), err error)
@@ -90,7 +90,8 @@ func (g *Grant) AllowsModel(model string) bool {
 	return g == nil || len(g.Models) == 0 || MatchesAny(g.Models, model)
 }
 
-// checkModel rejects a model that is not granted.
+// checkModel rejects a model that is not granted. The argument at is the place of the config in the client's message, such
+// as "payload".
 func (g *Grant) checkModel(config liveconfig.Config, at string) error {
 	if g.AllowsModel(config.Model) {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"voxgate/tools"
 )
 
-// A tool that is not granted does not run, though the model calls it.
+// A tool that is not granted does not run, even if the model calls it.
 func TestAToolThatIsNotGranted(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		ran := map[string]int{}
@@ -45,7 +45,7 @@ func TestAToolThatIsNotGranted(t *testing.T) {
 	})
 }
 
-// bill is an account that adds up.
+// bill is an account that sums the tokens.
 type bill struct {
 	bridge.Account
 	spent int
@@ -56,7 +56,7 @@ func (b *bill) RecordCost(cost, _ bridge.Cost) (left, most bridge.Cost) {
 	return left, most
 }
 
-// A caller that hangs up in the middle of an answer has spent what it took so far.
+// If a caller hangs up within an answer, the tokens used so far are counted.
 func TestHangingUpIsNotFree(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t)
@@ -75,7 +75,7 @@ func TestHangingUpIsNotFree(t *testing.T) {
 	})
 }
 
-// reports is what the model says of a turn of so many tokens of sound each way.
+// reports returns the model's usageMetadata for a turn, with in and out as its numbers of audio tokens.
 func reports(in, out int) string {
 	return fmt.Sprintf(`{"usageMetadata":{"promptTokenCount":%d,"responseTokenCount":%d,"totalTokenCount":%d,`+
 		`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":%d}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":%d}]}`,
@@ -93,8 +93,8 @@ func over(c *caller) bool {
 	}
 }
 
-// A conversation that may cost so much never costs more: a turn that might does not begin, and nothing goes up any more. The person is
-// warned before.
+// A conversation with a money limit never costs more than the limit. A turn that might exceed it does not begin, and nothing
+// more is sent to the model. The client gets a warning before.
 func TestDollarsOfAConversation(t *testing.T) {
 	for most, open := range map[float64]bridge.SessionRequest{
 		0.08: {Grant: &bridge.Grant{MaxDollars: 0.08}},
@@ -113,7 +113,7 @@ func TestDollarsOfAConversation(t *testing.T) {
 				if context > 25_600 {
 					context = 12_800
 				}
-				time.Sleep(2 * time.Second) // until it was heard
+				time.Sleep(2 * time.Second) // until the answer was played
 			}
 			c.awaitEnd(bridge.ErrBudget)
 			if paid > most || paid < most-0.12 || turns < 2 {
@@ -135,7 +135,7 @@ func TestDollarsOfAConversation(t *testing.T) {
 	}
 }
 
-// While the last sentence is heard that could be paid nothing goes up.
+// While the last affordable answer is played, nothing is sent to the model.
 func TestNothingGoesUpPastTheBudget(t *testing.T) {
 	converse(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.08}}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		c.typeText("Hello.")
@@ -151,7 +151,7 @@ func TestNothingGoesUpPastTheBudget(t *testing.T) {
 	}, priced)
 }
 
-// Nor does anything go up that a caller who is back says then, or puts into a canvas.
+// This also holds for the speech of a returning caller, and for input into a canvas.
 func TestNothingGoesUpPastTheBudgetByOthers(t *testing.T) {
 	open := canvasOn("gemini-3.1-flash-live-preview")
 	open.Grant = &bridge.Grant{MaxDollars: 0.08}
@@ -171,7 +171,8 @@ func TestNothingGoesUpPastTheBudgetByOthers(t *testing.T) {
 	}, priced)
 }
 
-// A conversation that is to end by its time says no goodbye that may cost more than is left, and answers nothing more.
+// At its time limit, a conversation omits the goodbye if it may cost more than the rest of the budget. Further questions are
+// not answered.
 func TestNoGoodbyeOverTheBudget(t *testing.T) {
 	for _, asks := range []bool{false, true} {
 		open := bridge.SessionRequest{FarewellPrompt: "Say goodbye.", Grant: &bridge.Grant{MaxDollars: 0.08, MaxDuration: 10 * time.Second}}
@@ -179,12 +180,12 @@ func TestNoGoodbyeOverTheBudget(t *testing.T) {
 			time.Sleep(8 * time.Second)
 			c.typeText("Hello.")
 			l.SendVoice(7, 8*time.Second)
-			time.Sleep(4 * time.Second) // its time is over
+			time.Sleep(4 * time.Second) // the time limit has passed
 			l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
 			synctest.Wait()
 			before := l.InputLog()
 			if asks {
-				_ = c.session.Do(bridge.Message{Text: "And now?", TurnComplete: true}) // may be what ends it
+				_ = c.session.Do(bridge.Message{Text: "And now?", TurnComplete: true}) // this command may itself end the conversation
 			}
 			c.awaitEnd(bridge.ErrTimeLimit)
 			if said := l.InputLog(); said != before {
@@ -194,7 +195,7 @@ func TestNoGoodbyeOverTheBudget(t *testing.T) {
 	}
 }
 
-// An agent that is named in a running conversation brings its limit.
+// An agent that is named in a running conversation applies its money limit.
 func TestDollarsOfAnAgentNamedLater(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{MaxDollars: 0.001}})
@@ -209,11 +210,11 @@ func TestDollarsOfAnAgentNamedLater(t *testing.T) {
 	}, priced)
 }
 
-// A turn that takes longer than was reserved for it reserves more, or is cut off.
+// A turn that is longer than its reservation reserves more, or is interrupted.
 func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
 	converse(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.05}}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		c.typeText("Tell me a story.")
-		for range 300 { // s: 25 tokens each, 0.0003 dollars
+		for range 300 { // seconds of 25 tokens, or 0.0003 dollars, each
 			l.SendVoice(7, time.Second)
 			time.Sleep(time.Second)
 			if over(c) {
@@ -227,7 +228,7 @@ func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
 	}, priced)
 }
 
-// Where the client bounds the answers, no more is reserved for one.
+// If the client limits the tokens of an answer, only that number is reserved.
 func TestShortAnswersReserveLittle(t *testing.T) {
 	open := bridge.SessionRequest{Config: []byte(`{"generationConfig":{"maxOutputTokens":100}}`), Grant: &bridge.Grant{MaxDollars: 0.012}}
 	converse(t, open, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -241,7 +242,7 @@ func TestShortAnswersReserveLittle(t *testing.T) {
 	}, priced)
 }
 
-// The results of tools have the model read the whole context again: without money for that, the tool does not run.
+// With the results of tools, the model reads the whole context again. Without money for that, the tool does not run.
 func TestNoToolRunsWithoutMoneyForItsAnswer(t *testing.T) {
 	converse(t, bridge.SessionRequest{Config: []byte(declare("look_up")), Grant: &bridge.Grant{MaxDollars: 0.1}},
 		func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -254,7 +255,8 @@ func TestNoToolRunsWithoutMoneyForItsAnswer(t *testing.T) {
 		}, priced)
 }
 
-// Where dollars are limited, a model without a price is refused, at the beginning and later, and so is a limit that pays for no turn.
+// If money is limited, a model without a price is rejected, at the beginning and later. A limit that is too low for one turn
+// is rejected, too.
 func TestDollarsOfAModelWithoutAPrice(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t, priced)
@@ -273,7 +275,7 @@ func TestDollarsOfAModelWithoutAPrice(t *testing.T) {
 	})
 }
 
-// What a backend may not have, the next change of it does not keep.
+// A rejected change of the backend is not part of its next change.
 func TestARefusedConfigIsNotSteered(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t)
@@ -292,7 +294,7 @@ func TestARefusedConfigIsNotSteered(t *testing.T) {
 	})
 }
 
-// Whose word counts of what the caller cannot change, each field by itself.
+// The precedence of the settings that the caller cannot change applies to each field separately.
 func TestPrecedenceOfAgentFields(t *testing.T) {
 	file, key, hook := bridge.Agent{
 		Prompt: "file",
@@ -327,9 +329,9 @@ func TestPrecedenceOfAgentFields(t *testing.T) {
 	}
 }
 
-// What the model is set up with lies in layers, of which each counts more than the one before, field by field: the
-// operator's file, what the caller configures, the grant, the session webhook, the operator's backend. So it is at the
-// beginning, after each change by the caller, however little that says, and at another gateway.
+// The model's configuration comes from these layers, and later ones override earlier ones, field by field: the operator's
+// file, the caller, the grant, the session webhook, the operator's backend. This holds at the beginning, after each change
+// by the caller, even of few fields, and at another gateway.
 func TestLayersOfTheAgent(t *testing.T) {
 	configured := func(prompt, voice, language string) json.RawMessage {
 		return fmt.Appendf(nil, `{"systemInstruction":%q,"generationConfig":{"speechConfig":{"languageCode":%q,
@@ -367,7 +369,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 			t.Helper()
 			c.clearLog()
 			c.doCommand(command)
-			a.up.NextConn().AcceptSetup().SendHandle("h") // another voice or language takes another connection
+			a.up.NextConn().AcceptSetup().SendHandle("h") // another voice or language needs another connection
 		}
 		check("at the beginning", c, "webhook", "Zephyr", "de-DE")
 		next(c, bridge.UpdateConfig{Config: configured("client again", "Aoede", "fr-FR")})
@@ -384,7 +386,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 	})
 }
 
-// A voice that is fixed is the only one that the model gets.
+// A fixed voice replaces every other setting of a voice.
 func TestAFixedVoiceIsTheOnlyOne(t *testing.T) {
 	config := `{"generationConfig":{"speechConfig":{"voiceConfig":{"voice":"Puck","replicatedVoiceConfig":{"mimeType":"audio/pcm"}}}}}`
 	open := bridge.SessionRequest{Config: []byte(config), Grant: &bridge.Grant{Agent: bridge.Agent{Voice: "Kore"}}}
@@ -396,8 +398,8 @@ func TestAFixedVoiceIsTheOnlyOne(t *testing.T) {
 	})
 }
 
-// A config of a file lies below the caller's: objects field by field, whatever their spelling, but for those whose parts would contradict
-// each other. Tools are added, null says nothing, and a note is behind whoever's prompt.
+// The caller's config overrides that of a file: in objects field by field, in either spelling, except in the atomicFields.
+// Tools are added, null changes nothing, and a note is appended to any prompt.
 func TestConfigsInLayers(t *testing.T) {
 	for name, test := range map[string]struct{ file, caller, want string }{
 		"one":       {`{"a":1}`, ``, `{"a":1}`},
@@ -442,7 +444,7 @@ func TestConfigsInLayers(t *testing.T) {
 	}
 }
 
-// An agent uses those of the granted tools that its file names, and a limit of its file counts whatever the caller wants.
+// An agent can use the granted tools that its file lists. A limit in its file applies whatever the caller requests.
 func TestToolsAndTimeOfAnAgent(t *testing.T) {
 	named := func(list ...string) (all []tools.Tool) {
 		for _, name := range list {
@@ -483,7 +485,7 @@ func TestToolsAndTimeOfAnAgent(t *testing.T) {
 	}
 }
 
-// An agent that is locked counts more than its caller, here and at another gateway, and its tools are declared once.
+// A locked agent overrides its caller, also at another gateway. Its tools are declared once.
 func TestALockedAgent(t *testing.T) {
 	open := bridge.SessionRequest{
 		Resumable: true, AgentLocked: true, Config: json.RawMessage(`{"systemInstruction":"client","generationConfig":{"topK":3}}`),

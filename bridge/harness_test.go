@@ -22,7 +22,7 @@ import (
 	"voxgate/media"
 )
 
-// harness is a host with an upstream.
+// harness is a host with a fake Gemini (up).
 type harness struct {
 	t     *testing.T
 	up    *bridgetest.Upstream
@@ -30,7 +30,7 @@ type harness struct {
 	start time.Time
 	log   *logs
 	wg    sync.WaitGroup
-	lead  time.Duration // of the callers that join
+	lead  time.Duration // lead of the callers that are started later
 }
 
 func newHarness(t *testing.T, change ...func(*bridge.Options)) *harness {
@@ -39,7 +39,7 @@ func newHarness(t *testing.T, change ...func(*bridge.Options)) *harness {
 	return r
 }
 
-// startHost starts the host. The options can be changed before.
+// startHost starts the host. The functions change its options before.
 func (h *harness) startHost(dial func(context.Context, string, string) (net.Conn, error), change ...func(*bridge.Options)) {
 	h.start, h.log = time.Now(), &logs{}
 	o := bridge.Options{
@@ -61,7 +61,7 @@ func (h *harness) startHost(dial func(context.Context, string, string) (net.Conn
 	})
 }
 
-// logs keeps log lines.
+// logs stores log lines.
 type logs struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -88,16 +88,16 @@ func (l *logs) find(msg string) []map[string]any {
 	return found
 }
 
-// caller is a bridge.Caller that writes down what it gets and hears.
+// caller is a bridge.Caller that records its events and frames in a diary.
 type caller struct {
 	r      *harness
 	leave  func(error)
-	left   chan error // what Serve shall return
+	left   chan error // the result for Serve
 	seated chan struct{}
 	over   chan struct{}
-	err    error // of Host.Serve, once over
+	err    error // result of Host.Serve; valid when over is closed
 
-	session *bridge.Session // once seated
+	session *bridge.Session // valid when seated is closed
 	mic     *bridge.Microphone
 
 	mu     sync.Mutex
@@ -106,17 +106,17 @@ type caller struct {
 	voices []uint32 // generations of the frames with sound
 	last   uint64   // number of the newest event
 	resume string   // the newest resume token
-	lost   bool     // nothing gets through to it
-	full   bool     // it has enough unread
+	lost   bool     // events no longer reach the caller
+	full   bool     // the output accepts no frames now
 }
 
 // logEntry is an event or a frame with sound.
 type logEntry struct {
-	at    time.Duration // since the rig's start
+	at    time.Duration // time since the start of the harness
 	event bridge.EventBody
 	tag   int16
 
-	number  uint64 // of the event, and when it happened
+	number  uint64 // number of the event; the next field has its time
 	time    time.Time
 	replyTo any
 }
@@ -136,7 +136,7 @@ func (h *harness) startCaller(o bridge.SessionRequest) *caller {
 	return c
 }
 
-// connectCaller starts a caller and accepts its link.
+// connectCaller starts a caller and accepts its connection to the model.
 func (h *harness) connectCaller(o bridge.SessionRequest) (*caller, *bridgetest.Conn) {
 	h.t.Helper()
 	c := h.startCaller(o)
@@ -146,7 +146,7 @@ func (h *harness) connectCaller(o bridge.SessionRequest) (*caller, *bridgetest.C
 	return c, l
 }
 
-// converse holds a conversation in a bubble: f gets its host, its caller and the link that it has begun with.
+// converse starts a conversation with simulated time. f gets its harness, its caller and its first connection.
 func converse(t *testing.T, o bridge.SessionRequest, f func(*testing.T, *harness, *caller, *bridgetest.Conn),
 	change ...func(*bridge.Options),
 ) {
@@ -158,14 +158,14 @@ func converse(t *testing.T, o bridge.SessionRequest, f func(*testing.T, *harness
 	})
 }
 
-// dropConnection cuts a link, and accepts the one that follows.
+// dropConnection cuts a connection, and accepts the next one.
 func (h *harness) dropConnection(l *bridgetest.Conn) *bridgetest.Conn {
 	h.t.Helper()
 	l.DropConnection()
 	return h.up.NextConn().AcceptSetup()
 }
 
-// cutNetwork cuts a link, and leaves no way to Gemini.
+// cutNetwork cuts a connection, and makes further dials fail.
 func (h *harness) cutNetwork(l *bridgetest.Conn) {
 	h.up.SetFailure(0, errors.New("no route"))
 	l.DropConnection()
@@ -224,7 +224,7 @@ func (c *caller) Full() bool {
 	return c.full
 }
 
-// blockOutput has the caller take no sound meanwhile, or take it again.
+// blockOutput makes the caller's output refuse frames, or accept them again.
 func (c *caller) blockOutput(on bool) {
 	synctest.Wait()
 	c.mu.Lock()
@@ -232,7 +232,7 @@ func (c *caller) blockOutput(on bool) {
 	c.full = on
 }
 
-// WriteFrame implements media.Output. Frames of silence, and those that fade out after a flush, are not written down.
+// WriteFrame implements media.Output. It does not record frames of silence, or frames that fade out after a flush.
 func (c *caller) WriteFrame(f media.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,7 +244,7 @@ func (c *caller) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// entries is the diary so far.
+// entries returns the diary so far.
 func (c *caller) entries() []logEntry {
 	synctest.Wait()
 	c.mu.Lock()
@@ -252,7 +252,7 @@ func (c *caller) entries() []logEntry {
 	return c.diary[:len(c.diary):len(c.diary)]
 }
 
-// countFrames is the number of frames with sound so far.
+// countFrames returns the number of frames with sound so far.
 func (c *caller) countFrames() int {
 	synctest.Wait()
 	c.mu.Lock()
@@ -260,7 +260,7 @@ func (c *caller) countFrames() int {
 	return c.frames
 }
 
-// voiceGenerations are those of the frames with sound since the diary was emptied.
+// voiceGenerations returns the generations of the frames with sound since the last clearLog.
 func (c *caller) voiceGenerations() []uint32 {
 	synctest.Wait()
 	c.mu.Lock()
@@ -268,7 +268,7 @@ func (c *caller) voiceGenerations() []uint32 {
 	return slices.Clone(c.voices)
 }
 
-// events is the events so far.
+// events returns the events of the diary.
 func (c *caller) events() (events []bridge.Event) {
 	for _, e := range c.entries() {
 		if e.event != nil {
@@ -278,7 +278,7 @@ func (c *caller) events() (events []bridge.Event) {
 	return events
 }
 
-// blockDelivery has nothing get through to the caller any more.
+// blockDelivery makes all later events for the caller get lost.
 func (c *caller) blockDelivery() {
 	synctest.Wait()
 	c.mu.Lock()
@@ -294,7 +294,7 @@ func (c *caller) clearLog() {
 	c.diary, c.voices = nil, nil
 }
 
-// summarizeLog is the diary in short: events by name and voices as tag*frames. What comes all the time is left out.
+// summarizeLog returns the diary in short: events by name, and voices as tag*frames. It omits the most frequent events.
 func (c *caller) summarizeLog() string {
 	var words []string
 	var tag int16
@@ -343,7 +343,7 @@ func (c *caller) summarizeLog() string {
 	return strings.Join(words, " ")
 }
 
-// nameless is an id without what is random in it.
+// nameless returns an ID without its random part.
 func nameless(id string) string {
 	if strings.HasPrefix(id, "ask-") {
 		return "ask"
@@ -351,7 +351,7 @@ func nameless(id string) string {
 	return id
 }
 
-// checkLog checks the story.
+// checkLog compares summarizeLog with the wanted text.
 func (c *caller) checkLog(want string) {
 	c.r.t.Helper()
 	if got := c.summarizeLog(); got != want {
@@ -359,7 +359,7 @@ func (c *caller) checkLog(want string) {
 	}
 }
 
-// findEvents returns the entries with an event of type E.
+// findEvents returns the events of type E, and their times since the start.
 func findEvents[E bridge.EventBody](c *caller) (found []E, at []time.Duration) {
 	for _, e := range c.entries() {
 		if event, ok := e.event.(E); ok {
@@ -380,7 +380,7 @@ func lastEvent[E bridge.EventBody](c *caller) E {
 	return found[len(found)-1]
 }
 
-// checkWarning checks that a log message holds the text.
+// checkWarning checks that a Log or an ErrorEvent contains the text.
 func (c *caller) checkWarning(text string) {
 	c.r.t.Helper()
 	logs, _ := findEvents[bridge.Log](c)
@@ -396,7 +396,7 @@ func (c *caller) checkWarning(text string) {
 	c.r.t.Errorf("no log message with %q in %v", text, logs)
 }
 
-// doCommand carries a command out.
+// doCommand executes a command, and reports its error.
 func (c *caller) doCommand(command bridge.Command) {
 	c.r.t.Helper()
 	synctest.Wait()
@@ -446,22 +446,22 @@ func (c *caller) awaitFailure(code bridge.Code) *bridge.Error {
 	return failure
 }
 
-// isAbout reports whether a time is near another one: the playout's clock has 20 ms.
+// isAbout reports whether two times differ by at most 60 ms. The playout's clock has steps of 20 ms.
 func isAbout(got, want time.Duration) bool { return (got - want).Abs() <= 60*time.Millisecond }
 
 // runWithFakeClock runs a test with simulated time.
 func runWithFakeClock(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
 
-// countingPCM makes n samples, from number first on, of somebody who speaks and never says the same twice.
+// countingPCM returns n samples of a voice that never repeats itself, beginning with the sample number first.
 func countingPCM(first, n int) []int16 {
 	pcm := make([]int16, n)
 	for i := range pcm {
 		at := first + i
-		chance := uint32(at/320+1) * 2654435761 >> 8 // another one every 20 ms
+		chance := uint32(at/320+1) * 2654435761 >> 8 // changes every 20 ms
 		pcm[i] = int16(float64(2000+chance%8000) * math.Sin(2*math.Pi*float64(200+chance%801)*float64(at)/16000))
 	}
 	return pcm
 }
 
-// manual is the wish to mark speech by hand.
+// manual requests that the client marks speech.
 var manual = bridge.SessionRequest{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":40}}}`)}

@@ -13,8 +13,8 @@ import (
 	"voxgate/media"
 )
 
-// The text of an answer comes when its voice is heard, not when the model sends it; what was cut off never comes, and both
-// the client and the memory know what was heard, to the word.
+// The text of an answer comes when its voice is played, not when the model sends it. The text of unplayed voice never comes.
+// The client and the transcript have the played part, to the word.
 func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		begin := r.elapsed()
@@ -54,8 +54,8 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 	})
 }
 
-// A sentence of ours that is cut off takes nothing away from the turn before it, which was heard whole: neither while it is said
-// nor while an answer waits behind it.
+// If a sentence of the gateway is interrupted, the fully played turn before it stays complete. This holds while the sentence
+// plays, and while an answer waits behind it.
 func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 	for name, cut := range map[string]func(*harness, *caller){
 		"typed": func(_ *harness, c *caller) { c.typeText("second") },
@@ -73,7 +73,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 				l.SendContent(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.VoiceField(7, 4*time.Second))
 				l.CompleteTurn()
 				l.SendHandle("h")
-				time.Sleep(6 * time.Second) // all of it is heard
+				time.Sleep(6 * time.Second) // the whole answer is played
 				r.cutNetwork(l)
 				if name == "interrupted" {
 					c.typeText("second")
@@ -95,7 +95,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 	}
 }
 
-// The time that a person takes for a form or a question is not the model's.
+// The time that a person takes for a form or a question does not count as the model's latency.
 func TestLatencyLeavesOutThePersonsOwnTime(t *testing.T) {
 	converse(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		c.typeText("book a table")
@@ -125,7 +125,7 @@ func TestLatencyLeavesOutThePersonsOwnTime(t *testing.T) {
 	})
 }
 
-// Each answer is timed, once, however it ends.
+// The latency of each answer is measured once, however the answer ends.
 func TestLatencyOfEachAnswer(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		c.session.SetRoundTrip(80 * time.Millisecond)
@@ -154,7 +154,7 @@ func TestLatencyOfEachAnswer(t *testing.T) {
 		c.speakWithoutPause(time.Second)
 		c.staySilentFor(700 * time.Millisecond)
 		answer()
-		check(0, 0) // it is not over yet
+		check(0, 0) // the answer is not over yet
 		time.Sleep(2 * time.Second)
 		check(1, 700*time.Millisecond)
 
@@ -178,7 +178,7 @@ func TestLatencyOfEachAnswer(t *testing.T) {
 	})
 }
 
-// The voice gets out of the way as soon as the person is heard, and comes back if the model does not mind.
+// The voice is ducked as soon as the person speaks. It becomes loud again if the model reports no interruption.
 func TestVoiceIsDuckedDuringSpeech(t *testing.T) {
 	for _, wish := range []bool{false, true} {
 		runWithFakeClock(t, func(t *testing.T) {
@@ -350,14 +350,14 @@ func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
 	})
 }
 
-// What an answer is timed from: the last question that it can be for. What was forgotten, answered to nobody or answered
-// without a sound is not what a later word of the model answers.
+// The latency of an answer counts from the last question that it can answer. Questions that were cleared, answered without a
+// caller or answered without sound do not count for later output of the model.
 func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 	text := bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["text"]}}`)}
 	for name, test := range map[string]struct {
 		open bridge.SessionRequest
-		talk func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn // the link of the last answer
-		want []time.Duration                                                  // by the model
+		talk func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn // returns the connection of the last answer
+		want []time.Duration                                                  // latencies of the model
 	}{
 		"cleared": {bridge.SessionRequest{}, func(r *harness, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
 			c.typeText("what?")
@@ -381,7 +381,7 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 			l.SendContent(`"turnComplete":true`)
 			l.SendHandle("h")
 			time.Sleep(time.Minute)
-			c.updateConfig(`{}`) // needs no other connection
+			c.updateConfig(`{}`) // needs no new connection
 			time.Sleep(time.Second)
 			return l
 		}, nil},
@@ -436,7 +436,7 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 	}
 }
 
-// twoQuestions has the model answer two questions at once.
+// twoQuestions makes the model answer two questions together.
 func twoQuestions(c *caller, l *bridgetest.Conn) {
 	c.typeText("one?")
 	time.Sleep(time.Second)
@@ -446,8 +446,8 @@ func twoQuestions(c *caller, l *bridgetest.Conn) {
 	time.Sleep(10 * time.Second)
 }
 
-// Nor is what was asked before its caller left answered to the one that is back, nor does the round trip of the old
-// connection count for the new one.
+// After a caller's return, latency does not count from a question before its departure. The round trip of the old connection
+// does not count, either.
 func TestLatencyAfterAReturn(t *testing.T) {
 	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		c.session.SetRoundTrip(900 * time.Millisecond) // by a bad network
@@ -472,13 +472,13 @@ func TestLatencyAfterAReturn(t *testing.T) {
 	})
 }
 
-// The voice does not stay quiet, nor the person speaking, when the way in which speech is found changes.
+// When the detection of speech is changed, the voice does not stay ducked, and the person does not stay speaking.
 func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
 	converse(t, bridge.SessionRequest{Config: []byte(`{"voxgate":{"ducking":true}}`)},
 		func(t *testing.T, r *harness, c *caller, _ *bridgetest.Conn) {
 			c.sendInRealTime(countingPCM(0, 16000))
 			c.doCommand(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
-			c.sendInRealTime(countingPCM(16000, 31*16000)) // it is done in 30 s, whoever speaks
+			c.sendInRealTime(countingPCM(16000, 31*16000)) // goes on for 31 s, longer than the change of the config waits
 			l := r.up.NextConn().AcceptSetup()
 			time.Sleep(20 * time.Second)
 			if got := lastEvent[bridge.UserSpeaking](c); got.Speaking {

@@ -25,14 +25,14 @@ import (
 type Host struct {
 	hostState
 	ticker   *playout.Ticker
-	wg       sync.WaitGroup // session loops
+	wg       sync.WaitGroup // counts the session loops
 	closing  sync.Once
 	breakers upstream.Breakers
 
 	mu       sync.Mutex
-	draining bool // no new conversations begin
+	draining bool // new conversations are rejected
 	closed   bool
-	sessions map[string]*hostedSession // by ID
+	sessions map[string]*hostedSession // running sessions by ID
 	resuming map[string]chan struct{}  // resumes in progress, by the conversation's ID; each is closed when the resume has ended
 	work     map[*workItem]struct{}
 }
@@ -279,8 +279,8 @@ const drainRetry = 5 * time.Second
 // still come back. It does not block. [Host.Sessions] lists the conversations that remain.
 func (h *Host) BeginDrain() { h.beginDrain(0) }
 
-// beginDrain is like BeginDrain, but informs callers that the gateway stops after within. 0 means that it does not
-// stop.
+// beginDrain is like BeginDrain, but also informs the sessions of the time until the gateway stops. A time of 0 means
+// that the gateway goes on running.
 func (h *Host) beginDrain(within time.Duration) {
 	h.mu.Lock()
 	h.draining = true

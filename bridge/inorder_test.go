@@ -14,7 +14,7 @@ import (
 	"voxgate/media"
 )
 
-// behindVoice are messages of the model that may follow voice, and the event that a client gets for each.
+// behindVoice holds messages of the model that may follow voice, and the event that a client gets for each.
 var behindVoice = map[string]struct{ message, event string }{
 	"generationComplete": {`{"serverContent":{"generationComplete":true}}`, "RawServerContent generationComplete"},
 	"turnComplete":       {`{"serverContent":{"turnComplete":true}}`, "RawServerContent turnComplete"},
@@ -35,7 +35,7 @@ var behindVoice = map[string]struct{ message, event string }{
 	},
 }
 
-// listEvents is the diary as a list, with the fields that each of Google's messages has; voices by their tag.
+// listEvents returns the diary as a list. Google's messages are listed with their fields, and voices with their tag.
 func (c *caller) listEvents() (list []string) {
 	for _, e := range c.entries() {
 		switch b := e.event.(type) {
@@ -50,14 +50,14 @@ func (c *caller) listEvents() (list []string) {
 	return list
 }
 
-// place returns the place of an event in the list of order; below 0: it is not there.
+// place returns the index of an event in the list, or a negative number if it is missing.
 func place(list []string, event string) int {
 	kind, field, _ := strings.Cut(event, " ")
 	return slices.IndexFunc(list, func(s string) bool { return strings.HasPrefix(s, kind) && strings.Contains(s, field) })
 }
 
-// TestNothingOvertakesTheVoice sends voice, everything that may follow it, and more voice, to a client that takes voice as it comes and
-// reads slowly: all of it comes in the order in which the model has sent it, whether the client reads on or the voice is cut off.
+// TestNothingOvertakesTheVoice sends voice, each message that may follow it, and more voice. The client accepts voice ahead of
+// time but reads slowly. It gets everything in the model's order, whether it reads on or the voice is interrupted.
 func TestNothingOvertakesTheVoice(t *testing.T) {
 	for name, test := range behindVoice {
 		for _, cut := range []bool{false, true} {
@@ -82,7 +82,7 @@ func TestNothingOvertakesTheVoice(t *testing.T) {
 						c.doCommand(bridge.Interrupt{})
 						list := c.listEvents()
 						at, interrupted := place(list, test.event), place(list, "Interrupted")
-						// What is said of the voice is dropped with it, and the turn that is under way still ends.
+						// Events about the voice are dropped with it, and the current turn still ends.
 						dropped := strings.HasSuffix(test.event, "Complete") || strings.HasPrefix(test.event, "RawServerContent turn") ||
 							strings.HasSuffix(name, "text")
 						if dropped == (at >= 0) || !dropped && at < interrupted || interrupted < 0 {
@@ -103,7 +103,7 @@ func TestNothingOvertakesTheVoice(t *testing.T) {
 	}
 }
 
-// TestRealTimeClientsGetCallsAtOnce has the model call a tool while its voice is still played: nobody waits for the voice.
+// TestRealTimeClientsGetCallsAtOnce checks that a tool call is passed on at once although the voice before it is still played.
 func TestRealTimeClientsGetCallsAtOnce(t *testing.T) {
 	for _, lead := range []time.Duration{0, 200 * time.Millisecond} {
 		runWithFakeClock(t, func(t *testing.T) {
@@ -120,8 +120,8 @@ func TestRealTimeClientsGetCallsAtOnce(t *testing.T) {
 	}
 }
 
-// TestInterruptedComesFirst cuts off turns whose end waits with their voice for a client that reads slowly. As Google has it, the client
-// learns of the interruption first, of no generationComplete, and of one end.
+// TestInterruptedComesFirst interrupts turns whose end waits, with their voice, for a client that reads slowly. As with
+// Google's servers, the client gets the interruption first, then one turnComplete, and no generationComplete.
 func TestInterruptedComesFirst(t *testing.T) {
 	byClient := func(c *caller, _ *bridgetest.Conn) { c.doCommand(bridge.Interrupt{}) }
 	typed := func(c *caller, _ *bridgetest.Conn) { c.typeText("Stop.") }

@@ -17,7 +17,7 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// model is the emulator's side of a conversation: what it got, and when.
+// model records the emulator's events of a conversation, with their times.
 type model struct {
 	t *testing.T
 
@@ -25,7 +25,7 @@ type model struct {
 	events []emulator.Event
 }
 
-// emulated is a rig with an emulator behind it, on which things go as the scenario says.
+// emulated returns a harness with an emulator that follows the scenario, and the emulator's record.
 func emulated(t *testing.T, s emulator.Scenario, change ...func(*bridge.Options)) (*harness, *model) {
 	t.Helper()
 	m := &model{t: t}
@@ -39,7 +39,7 @@ func emulated(t *testing.T, s emulator.Scenario, change ...func(*bridge.Options)
 
 func watchful(o *bridge.Options) { o.Stall = 6 * time.Second }
 
-// distant is a network on which connecting takes a while.
+// distant returns an option that delays each connect by d.
 func distant(d time.Duration) func(*bridge.Options) {
 	return func(o *bridge.Options) {
 		direct := o.Client.NetDial
@@ -56,7 +56,7 @@ func (m *model) observe(e emulator.Event) {
 	m.events = append(m.events, e)
 }
 
-// saw returns the events of some kinds.
+// saw returns the emulator's events of these kinds.
 func (m *model) saw(kinds ...emulator.EventKind) []emulator.Event {
 	synctest.Wait()
 	m.mu.Lock()
@@ -70,7 +70,7 @@ func (m *model) saw(kinds ...emulator.EventKind) []emulator.Event {
 	return found
 }
 
-// heard checks that the model heard these sentences, each once, in order and whole.
+// heard checks that the model received sentences of these lengths: each once, complete and in order.
 func (m *model) heard(want ...time.Duration) {
 	m.t.Helper()
 	var got []string
@@ -85,7 +85,7 @@ func (m *model) heard(want ...time.Duration) {
 	}
 }
 
-// voiced is how much of 16 kHz audio is loud.
+// voiced returns the total length of the loud samples in 16 kHz audio.
 func voiced(pcm []int16) time.Duration {
 	n := 0
 	for _, s := range pcm {
@@ -96,7 +96,7 @@ func voiced(pcm []int16) time.Duration {
 	return time.Duration(n) * time.Second / 16000
 }
 
-// staySilentFor is silence from the microphone, in real time.
+// staySilentFor sends silence of the microphone, in real time.
 func (c *caller) staySilentFor(d time.Duration) {
 	for range int(d / (20 * time.Millisecond)) {
 		c.sendAudio(make([]int16, 320))
@@ -104,13 +104,13 @@ func (c *caller) staySilentFor(d time.Duration) {
 	}
 }
 
-// speakAndPause is speech and the silence in which it is answered.
+// speakAndPause sends speech, a second of silence, and more silence, during which the model answers.
 func (c *caller) speakAndPause(speech, silence time.Duration) {
 	c.speakFor(speech)
 	c.staySilentFor(silence)
 }
 
-// ways are those by which a link can end in the middle of a conversation that goes on.
+// ways holds the ends of a connection after which the conversation goes on.
 var ways = map[string]emulator.Fault{
 	"1000":             {Close: 1000},
 	"1001":             {Close: 1001},
@@ -121,7 +121,7 @@ var ways = map[string]emulator.Fault{
 	"1011 deadline":    {Close: 1011, Reason: "Deadline expired before operation could complete."},
 }
 
-// moments are those at which it ends.
+// moments holds the moments at which the connection ends.
 var moments = map[string]struct {
 	on    emulator.Moment
 	nth   int
@@ -135,8 +135,8 @@ var moments = map[string]struct {
 	"tool answered":    {emulator.OnToolResponse, 1, 0},
 }
 
-// Whenever and however the link ends: what the person says arrives once and whole, what is answered is heard once, and each
-// tool runs and is answered once.
+// Whenever and however the connection ends, all speech arrives once and complete, each answer is played once, and each tool
+// runs and is answered once.
 func TestLinkEndsAtEveryMoment(t *testing.T) {
 	for way, fault := range ways {
 		for moment, at := range moments {
@@ -176,7 +176,7 @@ func TestLinkEndsAtEveryMoment(t *testing.T) {
 						} else if len(cut) > 0 {
 							t.Errorf("interrupted: %+v", cut)
 						}
-						if len(begun) != 3 || len(over) < 3 || len(over) > 3 && !strings.Contains(moment, "tool") { // whose turns end empty
+						if len(begun) != 3 || len(over) < 3 || len(over) > 3 && !strings.Contains(moment, "tool") { // the calling turns end without an answer
 							t.Errorf("%d answers begun, %d complete: %s", len(begun), len(over), c.summarizeEvents())
 						}
 					})
@@ -219,16 +219,16 @@ func (c *caller) checkToolCall(m *model, name string) {
 	}
 }
 
-// Talk over connections that end, in real time and with people who do not wait for a quiet moment: nothing said is lost or
-// said twice, and nobody waits longer for an answer than usual.
+// During a long talk connections end, also while the person speaks. No speech is lost or sent twice, and no answer takes
+// longer than usual.
 func TestTalkOverManyConnections(t *testing.T) {
 	for name, test := range map[string]struct {
 		scenario    emulator.Scenario
-		from, until time.Duration // when there is talk
+		from, until time.Duration // time in which the person speaks
 		links       int
 	}{
 		"goAway": {emulator.Scenario{ConnectionAge: 2 * time.Minute, GoAwayLead: time.Minute, Handles: "withheld"}, 0, 3 * time.Minute, 3},
-		// The keeper's own clock takes its place.
+		// Without goAway, the keeper replaces the connection because of its age.
 		"no goAway": {emulator.Scenario{ConnectionAge: 10 * time.Minute}, 9 * time.Minute, 10 * time.Minute, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestTalkOverManyConnections(t *testing.T) {
 				time.Sleep(test.from)
 				for i := 0; r.elapsed() < test.until; i++ {
 					c.clearLog()
-					speech := 20 * time.Millisecond * time.Duration(50+7*(i%23)) // of many lengths, so that they differ
+					speech := 20 * time.Millisecond * time.Duration(50+7*(i%23)) // of different lengths, so that the sentences can be told apart
 					said = append(said, speech)
 					end := r.elapsed() + speech
 					c.speakAndPause(speech, speech+time.Duration(i%7)*100*time.Millisecond)
@@ -276,14 +276,14 @@ func TestTalkOverManyConnections(t *testing.T) {
 	}
 }
 
-// contextEntries is the answer to GET_CONTEXT.
+// contextEntries returns the entries of the History that answers GetContext.
 func (c *caller) contextEntries() []bridge.Entry {
 	c.r.t.Helper()
 	c.doCommand(bridge.GetContext{})
 	return lastEvent[bridge.History](c).Entries
 }
 
-// checkContext checks what is kept of the conversation: who said what, and of an answer how much was heard.
+// checkContext checks the history: role and text of each entry, and the played part of answers.
 func (c *caller) checkContext(want string) {
 	c.r.t.Helper()
 	var all []string
@@ -299,7 +299,7 @@ func (c *caller) checkContext(want string) {
 	}
 }
 
-// What a server closes the link for, it would close the next one for: the conversation ends and says why.
+// If a server closes a connection for a reason that would recur, the conversation ends with that reason.
 func TestFatalCloseEndsTheConversation(t *testing.T) {
 	for moment, f := range map[string]emulator.Fault{
 		"person speaking": {Close: 1007, Reason: "Request contains an invalid argument."},
@@ -327,8 +327,8 @@ func TestFatalCloseEndsTheConversation(t *testing.T) {
 	}
 }
 
-// The session is broken, whichever link it has, and the model says nothing: a nudge, another link, another session. One link that
-// is silent or deaf is in TestFaults.
+// If the model is silent on every connection of a session, the keeper tries Nudge, another connection, and then another
+// session. TestFaults has the case of a single silent or deaf connection.
 func TestSilentSession(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{
@@ -358,7 +358,7 @@ func TestSilentSession(t *testing.T) {
 	})
 }
 
-// watchdogAttempts is what the watchdog has tried.
+// watchdogAttempts returns the remedies that were tried, from the Log events.
 func (c *caller) watchdogAttempts() string {
 	var tried []string
 	logs, _ := findEvents[bridge.Log](c)
@@ -370,8 +370,8 @@ func (c *caller) watchdogAttempts() string {
 	return strings.Join(tried, " ")
 }
 
-// hearsAndIsSilent has a model write down each question and never answer it. It writes when it has heard so much of the
-// question, or with 0 half a second after its end.
+// hearsAndIsSilent makes a model transcribe each question and never answer it. The transcript comes when the duration after
+// of the question was received. With 0 it comes half a second after the question's end.
 func hearsAndIsSilent(l *bridgetest.Conn, after time.Duration) {
 	var asked, quiet time.Duration
 	reported := false
@@ -396,13 +396,12 @@ func hearsAndIsSilent(l *bridgetest.Conn, after time.Duration) {
 	})
 }
 
-// Every session by every connection hears each question and answers none. At the second question in a row a fresh one
-// is begun, however soon that comes, whether or not a person breathes in a question, and whenever the model has
-// understood it.
+// In every session the model hears each question and answers none. At the second question in a row a fresh session begins.
+// This holds for any interval of the questions, with or without a pause in them, and for any time of the transcript.
 func TestSecondQuestionWithoutAnAnswer(t *testing.T) {
 	for name, test := range map[string]struct {
-		every  time.Duration // from one question to the next
-		breath time.Duration // in the middle of each
+		every  time.Duration // interval of the questions
+		breath time.Duration // length of the pause within each question
 		after  time.Duration // see hearsAndIsSilent
 		want   []string
 	}{
@@ -469,7 +468,7 @@ func TestAnswerThatStops(t *testing.T) {
 	})
 }
 
-// A microphone that stops in mid-sentence: the model learns of it, or it would wait for ever.
+// If the microphone stops within a sentence, the model is informed. Otherwise it would never end the turn.
 func TestMicrophoneThatStops(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{}, watchful)
@@ -485,7 +484,7 @@ func TestMicrophoneThatStops(t *testing.T) {
 	})
 }
 
-// A server that answers pings late, as Google's was seen to, is not taken for dead.
+// A server that answers pings late, as Google's has done, does not count as dead.
 func TestSlowPongs(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		s := emulator.Scenario{

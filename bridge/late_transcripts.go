@@ -40,8 +40,8 @@ type lastTurn struct {
 	endedAt         time.Time     // when it ended
 	startedAt       time.Time     // when its first message came; zero means that none came
 	voiceLength     time.Duration // length of the voice of the whole turn
-	wasCut          bool          // it was not fully played, and later output of it will not be played
-	hasQuestionText bool          // its question has a transcript
+	wasCut          bool          // the turn was not fully played, and its later output will not be played
+	hasQuestionText bool          // the question of the turn has a transcript
 }
 
 // openPrompts tracks what the model has to answer.
@@ -176,8 +176,8 @@ func (m *modelOutput) hasStopped() bool {
 	return time.Since(t.latestAt) >= strayAfter
 }
 
-// turnDeadline returns when to end a turn if nothing more of it comes. patience is how long the model may be silent. ok
-// is false if there is no deadline.
+// turnDeadline returns when to end a turn if nothing more of it comes. The model may be silent for the duration
+// patience. ok is false if there is no deadline.
 func (m *modelOutput) turnDeadline(patience time.Duration) (at time.Time, ok bool) {
 	t := &m.turn
 	switch {

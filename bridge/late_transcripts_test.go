@@ -15,7 +15,7 @@ import (
 	"voxgate/tools"
 )
 
-// modelMessages are messages of the model, each alone. Those in asking show that the person has said something.
+// modelMessages holds single messages of the model. Those listed in asking show that the person has said something.
 var modelMessages = map[string]string{
 	"empty":                 `{}`,
 	"empty content":         `{"serverContent":{}}`,
@@ -50,7 +50,7 @@ var modelMessages = map[string]string{
 	"the person's, nothing": `{"serverContent":{"inputTranscription":{"text":""}}}`,
 }
 
-// unaskedStates are states in which nobody has asked for anything, by how they are reached.
+// unaskedStates holds functions that lead to states in which no answer is due.
 var unaskedStates = map[string]func(c *caller, l *bridgetest.Conn){
 	"before any turn": func(*caller, *bridgetest.Conn) {},
 	"after an answer": func(c *caller, l *bridgetest.Conn) {
@@ -101,9 +101,9 @@ var unaskedStates = map[string]func(c *caller, l *bridgetest.Conn){
 	},
 }
 
-// TestUnexpectedModelMessages sends every message of the model in every state in which nobody has asked for anything. Whatever
-// comes, and if nothing follows: the gateway asks the model nothing, it replaces no connection, a turn that has begun
-// ends, nothing is cut off, and the conversation goes on.
+// TestUnexpectedModelMessages sends every message of the model in every state in which no answer is due. Even if nothing
+// follows, the gateway asks nothing and replaces no connection. A turn that has begun ends without an interruption, and the
+// conversation goes on.
 func TestUnexpectedModelMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -119,9 +119,9 @@ func TestUnexpectedModelMessages(t *testing.T) {
 					sent := len(l.InputLog())
 					l.Send("%s", raw)
 					time.Sleep(150 * time.Millisecond)
-					l.Send("%s", raw) // and once more
+					l.Send("%s", raw) // sends the message a second time
 					words := message == "the person's words" && (state == "before any turn" || state == "long after an answer")
-					if words { // which is a question
+					if words { // the transcript is a question
 						time.Sleep(time.Second)
 						l.SendAnswer(8, time.Second)
 					}
@@ -157,7 +157,8 @@ func TestUnexpectedModelMessages(t *testing.T) {
 	}
 }
 
-// TestTranscriptAfterTheTurn sends pieces of an answer behind its end: they belong to that turn, as far as it was heard.
+// TestTranscriptAfterTheTurn sends pieces of a transcript after the end of its turn. They belong to that turn, as far as it
+// was played.
 func TestTranscriptAfterTheTurn(t *testing.T) {
 	const piece = `{"serverContent":{"outputTranscription":{"text":" there"}}}`
 	for name, test := range map[string]struct {
@@ -212,8 +213,8 @@ func TestTranscriptAfterTheTurn(t *testing.T) {
 	}
 }
 
-// TestWordsCountAsSpeech has the model understand words that our own detector has not heard, or hears the end of later
-// than the model.
+// TestWordsCountAsSpeech sends transcripts of speech that the gateway's detector has not found, or whose end it detects
+// later than the model.
 func TestWordsCountAsSpeech(t *testing.T) {
 	t.Run("not heard here", func(t *testing.T) {
 		converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -239,7 +240,7 @@ func TestWordsCountAsSpeech(t *testing.T) {
 	})
 }
 
-// TestTypedTextAfterAStrayTurn types into a turn that nobody has asked for and that has no end: the answer is heard.
+// TestTypedTextAfterAStrayTurn types during an unrequested turn that has no end. The answer is played.
 func TestTypedTextAfterAStrayTurn(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		c.typeText("Hi.")
@@ -258,14 +259,14 @@ func TestTypedTextAfterAStrayTurn(t *testing.T) {
 	}, watchful)
 }
 
-// TestWhatHasInterrupted says what has cut off an answer, which the model does not.
+// TestWhatHasInterrupted checks the reported cause of an interruption, which the model does not report.
 func TestWhatHasInterrupted(t *testing.T) {
 	respond := func(c *caller) { c.doCommand(bridge.Prompt{Instruction: "Say that it rains."}) }
 	typed := func(c *caller) { c.typeText("What time is it?") }
 	speaks := func(c *caller) { c.speakWithoutPause(300 * time.Millisecond) }
 	for name, test := range map[string]struct {
 		before func(c *caller)
-		during func(c *caller) // the answer
+		during func(c *caller) // what happens during the answer
 		want   bridge.Cause
 	}{
 		"typed, then an instruction": {func(c *caller) { typed(c); respond(c) }, nil, bridge.ByClient},
@@ -292,15 +293,15 @@ func TestWhatHasInterrupted(t *testing.T) {
 	}
 }
 
-// TestEmptyEndOfATurnWithCalls ends the turn in which the model has called tools, as models do that go on while a tool runs. Where the
-// gateway answers all calls, the client learns of no end before the answer: it would take that for an empty answer.
+// TestEmptyEndOfATurnWithCalls ends the turn with the calls before the answer, as models do that continue while a tool runs.
+// If the gateway answers all calls, the client does not get this end: it would take it for an empty answer.
 func TestEmptyEndOfATurnWithCalls(t *testing.T) {
 	const ended = `{"serverContent":{"generationComplete":true}}|{"serverContent":{"turnComplete":true},"usageMetadata":{"totalTokenCount":9}}`
 	const both = `{"serverContent":{"generationComplete":true,"turnComplete":true}}`
 	for name, test := range map[string]struct {
 		calls string
 		ends  string
-		want  string // ends that the client learns of, before the answer and after it
+		want  string // ends of turns that the client gets, before the answer and after it
 	}{
 		"the gateway's":           {`{"id":"1","name":"pay","args":{}}`, ended, "0 1"},
 		"two of the gateway's":    {`{"id":"1","name":"pay","args":{}},{"id":"2","name":"pay","args":{"a":1}}`, ended, "0 1"},

@@ -21,8 +21,8 @@ func (q *questionEnds) addQuestion(at time.Time) {
 	q.laterEnd = at
 }
 
-// restart replaces all questions by what the person has just answered in a form. The new question is doubtful, because
-// the model need not reply to it.
+// restart replaces all questions by one: the person's answer in a form, which was sent at this time. The new question is
+// doubtful, because the model need not reply to it.
 func (q *questionEnds) restart(at time.Time) { *q = questionEnds{nextEnd: at, isDoubtful: true} }
 
 // takeNext removes the question of the answer that begins now, and returns its end, or zero. The answer may cover the

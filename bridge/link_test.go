@@ -14,13 +14,13 @@ func TestLinkLost(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("old")
 		l.SendHandle("new")
-		l.Send(`{"sessionResumptionUpdate":{"resumable":false}}`) // generating
+		l.Send(`{"sessionResumptionUpdate":{"resumable":false}}`) // a resume is not possible while the model generates
 		l.SendVoice(7, 2*time.Second)
 		time.Sleep(500 * time.Millisecond)
 		l.DropConnection()
 		m := r.up.NextConn().AssertDialledFor("", "new").AcceptSetup()
 		time.Sleep(3 * time.Second)
-		// What came of the answer is played out; nothing more of it will come.
+		// The received part of the answer is played to its end. Nothing more of it will come.
 		c.checkLog("SetupComplete Speaking 7*100 Interrupted")
 		c.checkStillWorks(m)
 		m.SendContent(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
@@ -32,7 +32,7 @@ func TestLinkLost(t *testing.T) {
 	})
 }
 
-// Links that lived well are not counted among those that die, be they lost or replaced as planned.
+// Connections that lived long enough do not count as failures, whether they were lost or replaced as planned.
 func TestGoodConnectionsResetTheFailureCount(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		for range 5 {
@@ -50,7 +50,7 @@ func TestGoodConnectionsResetTheFailureCount(t *testing.T) {
 	})
 }
 
-// What a connection ends with decides whether the conversation goes on.
+// The close code of a connection decides whether the conversation goes on.
 func TestLinkClosed(t *testing.T) {
 	closed := func(code int, reason string) func(*bridgetest.Conn) {
 		return func(l *bridgetest.Conn) { l.CloseWith(code, reason) }
@@ -60,7 +60,7 @@ func TestLinkClosed(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		end  func(*bridgetest.Conn)
-		want bridge.Code // "": goes on
+		want bridge.Code // code of the conversation's end; "" means that it goes on
 	}{
 		"quota in words": {closed(1011, "You exceeded your current Quota"), bridge.CodeBusy},
 		"quota, sent":    {sent(`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`), bridge.CodeBusy},
@@ -94,7 +94,7 @@ func TestSetupThatIsNeverAnswered(t *testing.T) {
 	})
 }
 
-// An answer in text is a turn, too: it must not be cut in half.
+// A written answer is a turn, too. The replacement of the connection must not interrupt it.
 func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, bridgetest.VoiceField(7, time.Second)} {
 		converse(
@@ -122,7 +122,7 @@ func TestGoAwayDuringACall(t *testing.T) {
 		r.up.AssertNoDial()
 		c.sendToolResponse("a", "", `{"x":1}`)
 		l.AssertToolResponses(`a weather {"x":1}`)
-		l.SendHandle("h2") // knows the answer; the model thinks about it
+		l.SendHandle("h2") // this handle covers the tool's answer; the model thinks about it
 		time.Sleep(500 * time.Millisecond)
 		r.up.AssertNoDial()
 		l.SendAnswer(7, time.Second)
@@ -132,7 +132,7 @@ func TestGoAwayDuringACall(t *testing.T) {
 	})
 }
 
-// The answer was given, but the link died before it was sent; the handle in use knows nothing of the call.
+// A call was answered, but the connection was lost before the answer was sent. The handle in use does not cover the call.
 func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 	for _, newer := range []bool{false, true} {
 		converse(t, weather, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -149,7 +149,7 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 			m := r.up.NextConn().AcceptSetup()
 			l.ContinueReading()
 			if newer {
-				m.AssertToolResponses(`a weather {"x":1}`, `b rm {"error":"unknown tool \"rm\""}`) // it may not have had that
+				m.AssertToolResponses(`a weather {"x":1}`, `b rm {"error":"unknown tool \"rm\""}`) // the session may lack the error of b
 			} else {
 				m.AssertToolResponses()
 			}
@@ -162,13 +162,13 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 	}
 }
 
-// A session that Gemini refuses to resume three times is begun anew, but not before a passing trouble has passed. When the
-// network has cut a link, the server may hold it for a while and refuse the handle: that is kept.
+// After three rejections of the handle, a fresh session begins, but not within the time of a short disturbance. If the
+// network has cut a connection, the server may consider it open for a while and reject the handle, which is then kept.
 func TestRefusedHandle(t *testing.T) {
 	internal := func(l *bridgetest.Conn) { l.CloseWith(1011, "Internal error encountered.") }
 	for name, test := range map[string]struct {
 		end   func(*bridgetest.Conn)
-		lasts time.Duration // how long the handle is refused
+		lasts time.Duration // time for which the handle is rejected
 		fresh bool
 	}{
 		"by a broken session":       {internal, time.Minute, true},
@@ -199,7 +199,7 @@ func TestRefusedHandle(t *testing.T) {
 	}
 }
 
-// A question that kills each session that hears it is dropped, and the client is seen.
+// A question after which each session fails is dropped, and the client is informed.
 func TestInputThatKillsSessionsIsDropped(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -222,7 +222,7 @@ func TestInputThatKillsSessionsIsDropped(t *testing.T) {
 	})
 }
 
-// Of a very long sentence the last ten seconds can be said again, and the client learns that it is not all.
+// Only the last ten seconds of a very long sentence can be replayed. The client is informed of the loss.
 func TestVeryLongSentence(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -238,7 +238,7 @@ func TestVeryLongSentence(t *testing.T) {
 	})
 }
 
-// What a fresh session gets is bounded: the newest 40 KB.
+// The transcript for a fresh session is limited to its newest 40 KB.
 func TestSeedIsBounded(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		for _, size := range []int{10, 900, 2000} {
@@ -263,7 +263,7 @@ func TestSeedIsBounded(t *testing.T) {
 	})
 }
 
-// A session that dies whenever it is resumed first gets less, and is then given up.
+// If a session ends after each resume, it first gets a smaller setup, and is then given up.
 func TestLinksThatDieAtOnce(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		begin := r.elapsed()

@@ -69,7 +69,7 @@ func newSession(
 	return s
 }
 
-// dialModel opens a connection to the model.
+// dialModel opens a connection to the model: with the request's Dial for a text model, otherwise to the Live API.
 func (s *Session) dialModel(ctx context.Context, o gemini.Setup) (upstream.Conn, error) {
 	if o.IsTextModel {
 		o.OnLateTokens = func(t wire.Tokens) { s.lateTokens = s.lateTokens.Plus(t) }

@@ -15,17 +15,17 @@ import (
 	"voxgate/store"
 )
 
-// forgetful are models whose handles stand for one connection's turns once a session was resumed.
+// forgetful holds models whose handles, once a session was resumed, cover only the turns of one connection.
 var forgetful = []string{
 	"gemini-3.8-live", "gemini-3.8-live-extended-thinking", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest",
 }
 
-// askForFacts asks the emulator what it remembers.
+// askForFacts asks the emulator for the facts that it remembers.
 func (c *caller) askForFacts() string {
 	c.r.t.Helper()
 	c.clearLog()
 	c.typeText("/history")
-	time.Sleep(90 * time.Second) // a long answer is spoken
+	time.Sleep(90 * time.Second) // time for a long spoken answer
 	text := ""
 	for _, e := range c.contextEntries() {
 		if e.Role == "assistant" && strings.Contains(e.Content, "I remember") {
@@ -35,7 +35,7 @@ func (c *caller) askForFacts() string {
 	return text
 }
 
-// checkFactsKnown checks that the model knows facts, by number.
+// checkFactsKnown checks that the model remembers this number of facts.
 func (c *caller) checkFactsKnown(facts int) {
 	c.r.t.Helper()
 	got := c.askForFacts()
@@ -49,7 +49,7 @@ func (c *caller) checkFactsKnown(facts int) {
 
 func fact(i int) string { return fmt.Sprintf("my fact number %d is %c%d.", i, 'a'+i, i*i) }
 
-// Whatever a connection is replaced for, however often, the model still knows what was said before.
+// However often and for whatever reason the connection is replaced, the model remembers the conversation.
 func TestNothingIsForgotten(t *testing.T) {
 	stalls := []emulator.Fault{}
 	for i := range 3 {
@@ -106,7 +106,7 @@ func TestNothingIsForgotten(t *testing.T) {
 	}
 }
 
-// The same over gateways that take the conversation over from each other.
+// This also holds if gateways take the conversation over from each other.
 func TestNothingIsForgottenElsewhere(t *testing.T) {
 	for _, name := range forgetful {
 		runWithFakeClock(t, func(t *testing.T) {
@@ -137,8 +137,8 @@ func TestNothingIsForgottenElsewhere(t *testing.T) {
 	}
 }
 
-// In an hour with seven goAways and three lost connections, nothing of twenty facts that were said at random times is
-// forgotten.
+// Of twenty facts that are said at random times, none is forgotten in an hour with seven goAways and three lost
+// connections.
 func TestAnHourIsRemembered(t *testing.T) {
 	for _, name := range []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview"} { // one takes turns in mid-session, one does not
 		t.Run(name, func(t *testing.T) {

@@ -70,7 +70,7 @@ const (
 	turnIdle      turnState = iota // no answer in progress
 	turnThinking                   // the model generates thoughts, and no answer yet
 	turnSpeaking                   // the model generates an answer
-	turnGenerated                  // fully generated; turnComplete has not come
+	turnGenerated                  // the answer is fully generated, but its turnComplete has not come
 	turnDropped                    // interrupted before the model has ended it: the output that still comes is dropped
 	turnCut                        // interrupted, and no more output follows; its turnComplete is ignored
 )
@@ -169,7 +169,7 @@ func (m *modelOutput) onInterrupted() {
 }
 
 // interruptionCause returns the probable cause of an interruption. The model does not report it. Unanswered text is the
-// cause, unless the person has spoken.
+// cause, unless the person has spoken (byVoice).
 func (m *modelOutput) interruptionCause(byVoice bool) Cause {
 	if m.prompts.pendingCount > 0 && !byVoice {
 		return m.prompts.newestCause
@@ -278,8 +278,8 @@ func (m *modelOutput) playAnswer(c *wire.ServerContent, text string) {
 	})
 }
 
-// sendAnswerText sends the text of an answer when its voice is played. A client that asked a speaking model for text
-// gets the transcript as its answer.
+// sendAnswerText sends the text of an answer when its voice is played. raw is Gemini's own object with the text, or nil.
+// A client that asked a speaking model for text gets the transcript as its answer.
 func (m *modelOutput) sendAnswerText(number int, text string, raw []byte) {
 	config := m.keeper.Config()
 	if raw != nil && (config.TextOnly || config.TextToo) {
@@ -520,7 +520,7 @@ func (m *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 }
 
 // trimToPlayed marks the turns in the playout as interrupted; unheard is the length of their voice that was not played.
-// It returns the oldest turn whose end was not reported.
+// It returns the oldest turn whose end was not reported. ok is false if no part of these turns was played.
 func (m *modelOutput) trimToPlayed(unheard time.Duration) (number int, ok bool) {
 	t := &m.turn
 	// A finished turn may still be playing, with the next one queued behind it.
@@ -599,7 +599,8 @@ func (m *modelOutput) reportLatency(t *turnTiming) Latency {
 	return l
 }
 
-// reportTurnEnd reports an ended turn to the observer.
+// reportTurnEnd reports an ended turn to the observer. The turn began with its first message; a zero began means that it was
+// empty, so it is not reported. cut is the cause of an interruption, or "".
 func (m *modelOutput) reportTurnEnd(number int, began time.Time, t *turnTiming, l Latency, cut Cause) {
 	if !m.observer.isEnabled() || began.IsZero() { // zero for an empty turn
 		return

@@ -20,7 +20,7 @@ import (
 	"voxgate/tools"
 )
 
-// runTwoGateways is gateways with one store and one Gemini.
+// runTwoGateways runs f with two gateways that share a store and a Gemini, and a caller at the first.
 func runTwoGateways(
 	t *testing.T, o bridge.SessionRequest, f func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn), change ...func(*bridge.Options),
 ) {
@@ -33,13 +33,13 @@ func runTwoGateways(
 		a := newHarness(t, append(change, node("a http://a.test"))...)
 		b := &harness{t: t, up: a.up}
 		b.startHost(a.up.Dial, append(change, node("b http://b.test"))...)
-		time.Sleep(5 * time.Second) // they know of each other
+		time.Sleep(5 * time.Second) // time for the gateways to find each other
 		c, l := a.connectCaller(o)
 		f(t, a, b, c, l)
 	})
 }
 
-// resumeCaller has a caller go on at a gateway, and checks that it does.
+// resumeCaller resumes the conversation of c at this gateway, and checks that it was resumed.
 func (h *harness) resumeCaller(c *caller) *caller {
 	h.t.Helper()
 	c.mu.Lock()
@@ -53,8 +53,8 @@ func (h *harness) resumeCaller(c *caller) *caller {
 	return d
 }
 
-// A conversation whose gateway does not know that its caller is gone goes on at another one, with what was said and with the
-// newest handle; the first one gives it up.
+// A conversation continues at another gateway, even if the first gateway has not noticed the loss of the caller. It keeps the
+// transcript and the newest handle. The first gateway gives it up.
 func TestFailoverToAnotherGateway(t *testing.T) {
 	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		c.typeText("hello")
@@ -76,7 +76,7 @@ func TestFailoverToAnotherGateway(t *testing.T) {
 			got[1].Interrupted {
 			t.Errorf("said was %+v", got)
 		}
-		e := a.resumeCaller(d) // and back
+		e := a.resumeCaller(d) // moves back to the first gateway
 		l3 := a.up.NextConn().AssertDialledFor("", "h2")
 		time.Sleep(300 * time.Millisecond)
 		if _, closed := l2.ClosedAt(); !closed {
@@ -90,7 +90,7 @@ func TestFailoverToAnotherGateway(t *testing.T) {
 	})
 }
 
-// Of a conversation that dies in the middle of an answer, the caller learns of it; what it has asked and was not answered is asked again.
+// If a gateway fails within an answer, the caller is informed at the next gateway. An unanswered question is asked again.
 func TestFailoverDuringAnAnswer(t *testing.T) {
 	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		c.typeText("tell me a story")
@@ -117,11 +117,11 @@ func TestFailoverDuringAnAnswer(t *testing.T) {
 	})
 }
 
-// A client that never resets the generation of the voice hears everything after each move, whether the gateway before has died or
-// lets go of the conversation.
+// The generation of the voice grows over each move. A client that never resets it plays everything, whether the previous
+// gateway has failed or has released the conversation.
 func TestGenerationGoesOnOverAMove(t *testing.T) {
 	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
-		var generation uint32 // as the client knows it
+		var generation uint32 // newest generation of the client
 		gateways := []*harness{b, a, b}
 		for i, next := range gateways {
 			l.SendHandle("h")
@@ -153,7 +153,8 @@ func TestGenerationGoesOnOverAMove(t *testing.T) {
 	})
 }
 
-// A gateway that is about to stop has its callers go to another one, each when nobody speaks. What it has let go of is dialled at once.
+// A gateway that is about to stop asks its callers to move to another gateway, each when neither side speaks. The other
+// gateway dials at once for a released conversation.
 func TestDrainMovesCallers(t *testing.T) {
 	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h1")
@@ -201,7 +202,7 @@ func TestDrainMovesCallers(t *testing.T) {
 	})
 }
 
-// A caller that is asked to go and comes back to the same gateway is taken in.
+// A caller that was asked to move may come back to the same gateway.
 func TestDrainWithoutAnotherGateway(t *testing.T) {
 	runTwoGateways(t, resumable, func(t *testing.T, a, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h1")
@@ -214,7 +215,7 @@ func TestDrainWithoutAnotherGateway(t *testing.T) {
 	})
 }
 
-// What cannot go stays, and so does everybody where there is no other gateway.
+// Conversations that cannot move stay. Without another gateway, all stay.
 func TestDrainKeepsWhatCannotMove(t *testing.T) {
 	runTwoGateways(t, bridge.SessionRequest{}, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		a.host.BeginDrain()
@@ -243,7 +244,7 @@ func TestDrainKeepsWhatCannotMove(t *testing.T) {
 	}, func(o *bridge.Options) { o.Store, o.Node = store.NewMemory(), "a" })
 }
 
-// The calls of a client go on at another gateway, if the model has not forgotten them.
+// The client's open calls continue at another gateway, if the handle covers them.
 func TestFailoverWithToolCalls(t *testing.T) {
 	runTwoGateways(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, a, b *harness, c *caller,
 		l *bridgetest.Conn,
@@ -300,7 +301,7 @@ func TestAPausedRecordingMoves(t *testing.T) {
 	})
 }
 
-// A conversation whose money is limited goes to no gateway that does not know the price of its model.
+// A conversation with limited money does not move to a gateway without the price of its model.
 func TestNoMoveWithoutAPrice(t *testing.T) {
 	o := resumable
 	o.Agent.MaxDollars = 1
@@ -317,7 +318,7 @@ func TestNoMoveWithoutAPrice(t *testing.T) {
 	}, func(o *bridge.Options) { o.Prices, known = known, nil })
 }
 
-// The agent of a conversation that comes from another gateway does not greet once more.
+// After a move from another gateway, the agent does not greet again.
 func TestNoGreetingAtAnotherGateway(t *testing.T) {
 	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		c.typeText("hello")
@@ -337,7 +338,7 @@ func TestNoGreetingAtAnotherGateway(t *testing.T) {
 	})
 }
 
-// A token of another door or person opens nothing at another gateway either, and neither does one that has ended.
+// Another gateway, too, rejects a resume token of another protocol or person, or of an ended conversation.
 func TestTokensOfOtherClientsAreRejectedElsewhere(t *testing.T) {
 	opened := bridge.SessionRequest{Resumable: true, Origin: bridge.Origin{Protocol: "web", Identity: "alice"}}
 	runTwoGateways(t, opened, func(t *testing.T, a, b *harness, c *caller, _ *bridgetest.Conn) {
@@ -415,8 +416,8 @@ func (b *badStore) Members(ctx context.Context, name string) (map[string]int, er
 	return b.Store.Members(ctx, name)
 }
 
-// A store that takes 200 ms for each answer delays no frame of the voice and no chunk of the microphone, and no event; and one that is away
-// for 10 s is noticed by nobody. What it should know it gets afterwards.
+// A store that takes 200 ms for each answer delays no voice, no audio of the microphone and no event. A store that is
+// unreachable for 10 s has no effect on the conversation, and gets the snapshots afterwards.
 func TestNothingWaitsForTheStore(t *testing.T) {
 	bad := &badStore{Store: store.NewMemory()}
 	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -431,7 +432,7 @@ func TestNothingWaitsForTheStore(t *testing.T) {
 				t.Errorf("%s: %d samples went up after %v", name, got, took)
 			}
 			l.SendContent(`%s`, bridgetest.VoiceField(7, 2*time.Second))
-			for i := range 20 { // what has it write
+			for i := range 20 { // causes snapshots
 				l.SendHandle(fmt.Sprint(name, i))
 				c.doCommand(bridge.GetContext{})
 				time.Sleep(100 * time.Millisecond)
@@ -462,7 +463,7 @@ func TestNothingWaitsForTheStore(t *testing.T) {
 	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 }
 
-// A caller that comes back to another gateway while the store is away is asked to try again, and does.
+// If the store is unreachable when a caller comes to another gateway, the caller is asked to retry, and then resumes.
 func TestResumeWithoutTheStore(t *testing.T) {
 	bad := &badStore{Store: store.NewMemory()}
 	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -479,13 +480,13 @@ func TestResumeWithoutTheStore(t *testing.T) {
 		fresh, _ := b.connectCaller(resumable)
 		fresh.disconnect()
 		bad.set(0, false)
-		time.Sleep(5 * time.Second) // what was not written is
+		time.Sleep(5 * time.Second) // time to write the pending snapshots
 		b.resumeCaller(c)
 		r.up.NextConn().AssertDialledFor("", "h")
 	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 }
 
-// A caller that resumes twice at once, at a gateway that does not have the conversation, goes on with it once.
+// If a caller resumes twice at the same time at another gateway, the conversation continues once.
 func TestConcurrentFailover(t *testing.T) {
 	for _, apart := range []time.Duration{0, 60 * time.Millisecond, 120 * time.Millisecond} { // the store is asked three times in 150 ms
 		runWithFakeClock(t, func(t *testing.T) {
@@ -508,7 +509,7 @@ func TestConcurrentFailover(t *testing.T) {
 			if list := b.host.Sessions(); len(list) != 1 || list[0].ID != c.session.ID() {
 				t.Errorf("%v apart: %+v run", apart, list)
 			}
-			if apart == 0 { // either may be the second
+			if apart == 0 { // either resume may be the second
 				select {
 				case <-e.over:
 					d, e = e, d
@@ -530,12 +531,12 @@ func TestConcurrentFailover(t *testing.T) {
 	}
 }
 
-// When Google has refused one gateway for want of a model's quota, the others ask no more for that model, for as long.
+// If Google has refused a model to one gateway for lack of quota, the other gateways do not dial that model for the same time.
 func TestQuotaAmongGateways(t *testing.T) {
 	runTwoGateways(t, resumable, func(t *testing.T, a, b *harness, _ *caller, _ *bridgetest.Conn) {
 		a.up.SetFailure(http.StatusTooManyRequests, nil)
 		a.startCaller(resumable).awaitFailure(bridge.CodeBusy)
-		time.Sleep(2500 * time.Millisecond) // one says it within a second, the other looks within the next
+		time.Sleep(2500 * time.Millisecond) // one gateway reports it within a second, the other reads it within the next
 		dialled := a.up.DialCount()
 		if err := b.startCaller(resumable).awaitFailure(bridge.CodeBusy); err.Retry < 25*time.Second || err.Retry > 30*time.Second {
 			t.Errorf("asked to come back in %v", err.Retry)
@@ -546,22 +547,22 @@ func TestQuotaAmongGateways(t *testing.T) {
 		a.up.SetFailure(0, nil)
 		another := resumable
 		another.Config = json.RawMessage(`{"model":"gemini-2.5-flash-native-audio-latest"}`)
-		b.connectCaller(another) // whose quota is its own
+		b.connectCaller(another) // a model with a separate quota
 		b.startCaller(resumable).awaitFailure(bridge.CodeBusy)
 		time.Sleep(30 * time.Second)
 		b.connectCaller(resumable)
 	})
 }
 
-// What a tool of the gateway was doing when that died is not known: the model learns that, and is not left waiting. It is asked again
-// only what the session does not know that it has acted on, or it would call the tool again.
+// If a gateway fails while it runs a tool, the next gateway answers the call with an error. The question is repeated only if
+// the handle does not cover the call. Otherwise the model would call the tool again.
 func TestFailoverWithARunningTool(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, after bool // a handle comes before the call, and after it
-		stale         bool // and the newest one is not taken any more
+		stale         bool // Gemini no longer accepts the newest handle
 		lost          bool // a connection was lost at the first gateway
-		asks          bool // the model is asked again
-		answered      int  // calls
+		asks          bool // the question is sent to the model again
+		answered      int  // number of answered calls
 	}{
 		"known":          {after: true, answered: 1},
 		"known and lost": {after: true, lost: true, answered: 1},
@@ -668,7 +669,7 @@ func TestEndedWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// swaps counts what the store learns of conversations that it did not know yet.
+// swaps is a store that counts the first writes of conversations.
 type swaps struct {
 	store.Store
 	n atomic.Int32
@@ -683,7 +684,7 @@ func (s *swaps) CompareAndSwap(
 	return s.Store.CompareAndSwap(ctx, name, was, generation, value, ttl)
 }
 
-// Of a conversation that no other gateway could go on with, the store learns once where it is.
+// If no other gateway can continue a conversation, only the name of its gateway is written to the store, once.
 func TestWhatCannotMoveIsWrittenOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		open bridge.SessionRequest

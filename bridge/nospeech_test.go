@@ -9,8 +9,8 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// A turn whose transcript is "<no speech>" says nothing: neither the client nor the transcript has anything of it, however the mark
-// is cut into pieces. What only begins like it is said.
+// A turn with the transcript "<no speech>" has no speech. Neither the client nor the transcript gets it, in whatever pieces
+// the marker comes. A text that only begins like the marker is passed on.
 func TestTurnsWithoutSpeech(t *testing.T) {
 	for name, test := range map[string]struct {
 		pieces []string

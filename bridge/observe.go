@@ -23,8 +23,8 @@ type (
 	TurnEnd struct {
 		Number        int
 		StartedAt     time.Time // the end of the question, or the start of the answer if there was no question
-		InterruptedBy Cause     // empty means not interrupted
-		Latency       Latency   // zero means not measured
+		InterruptedBy Cause     // cause of the interruption; empty means not interrupted
+		Latency       Latency   // latency of the answer; zero means not measured
 	}
 
 	// EmptyTurn reports a turn that ended without the expected answer. Reason is the server's turnCompleteReason, or
@@ -35,7 +35,7 @@ type (
 	// frame passed to the caller's output.
 	BargeIn struct{ Latency time.Duration }
 
-	// TurnTaking reports a decision about a turn. There are none if the model decides about turns.
+	// TurnTaking reports a decision about a turn. None is reported if the model decides about turns.
 	TurnTaking struct{ Change TurnChange }
 
 	// CallEnd reports the end of a tool call, and the turn in which it ended.
@@ -55,12 +55,12 @@ type (
 	// conversation, if tokens were used.
 	SpendingReport struct {
 		Key     string            // see [Origin]
-		Tokens  map[[2]string]int // by direction ("in", "out" or "unknown") and modality ("AUDIO", "TEXT", … or "unknown")
+		Tokens  map[[2]string]int // counts by direction ("in", "out" or "unknown") and modality ("AUDIO", "TEXT", … or "unknown")
 		Dollars float64           // cost of the tokens; 0 means the price of the model is unknown
 	}
 
-	// Steered reports an order of the operator's backend, such as an instruction or the end. By is the name of the
-	// server key that the backend used, if a key was needed. Text is the instruction, if any.
+	// Steered reports an order of the operator's backend, whose kind is in What: "end", for example. By is the name of
+	// the server key that the backend used, if a key was needed. Text is the instruction, if any.
 	Steered struct{ By, What, Text string }
 
 	// RecordingFailed reports a recording that could not be written, at its start or later.
@@ -76,7 +76,7 @@ type (
 		Transcript []Entry
 		Recordings []string
 		Pauses     []Span         // times without recording
-		Fields     map[string]any // collected in the agent's steps
+		Fields     map[string]any // values collected in the agent's steps
 
 		Outcome json.RawMessage // JSON Schema of the result to generate from the transcript; nil means none
 		Account Account         // account that pays for generating Outcome, with ReserveCost
@@ -130,7 +130,7 @@ const ByEnd Cause = "end"
 type Counts struct {
 	Tokens      wire.Tokens
 	Connections upstream.Counts
-	Voice       playout.Stats // the model's voice
+	Voice       playout.Stats // statistics of the model's voice
 	Up          struct {      // the person's audio, in chunks of 20 ms
 		Sent, Replayed uint64
 		Dropped        uint64 // chunks lost because the queue was full; Speech counts those with speech
@@ -142,7 +142,7 @@ type Counts struct {
 // observer passes on observations of a conversation: see [Options].Observe.
 type observer struct {
 	id      string
-	observe func(id string, o Observation) // nil means no observer
+	observe func(id string, o Observation) // receives the observations; nil means no observer
 }
 
 // isEnabled reports whether there is an observer. Check it before building an observation that takes time.

@@ -14,7 +14,7 @@ import (
 	"voxgate/bridge"
 )
 
-// watched writes down what is observed, and when.
+// watched records observations.
 type watched struct {
 	mu   sync.Mutex
 	r    *harness
@@ -43,7 +43,7 @@ func (w *watched) observe(id string, o bridge.Observation) {
 	w.all, w.seen = append(w.all, o), append(w.seen, strings.TrimSpace(word))
 }
 
-// sees checks what was observed since it was last asked.
+// sees checks the observations since its last call.
 func (w *watched) sees(want ...string) {
 	w.r.t.Helper()
 	synctest.Wait()
@@ -55,7 +55,7 @@ func (w *watched) sees(want ...string) {
 	w.seen = nil
 }
 
-// newest is the last observation of type O.
+// newest returns the last observation of type O.
 func newest[O bridge.Observation](w *watched) (found O) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +73,7 @@ func newWatched(t *testing.T, change ...func(*bridge.Options)) *watched {
 	return w
 }
 
-// A whole conversation, as metrics and traces see it.
+// A whole conversation, as the observer for metrics and traces gets it.
 func TestObserverSeesAConversation(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		w := newWatched(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`{}`), nil }))
@@ -99,7 +99,7 @@ func TestObserverSeesAConversation(t *testing.T) {
 		l.SendContent(`"interrupted":true`)
 		l.SendContent(`"turnComplete":true`)
 		w.sees("BargeIn", "TurnEnd 2 voice")
-		// The voice came 400 ms ago, and its fade-out is on its way within a frame.
+		// The person's voice began 400 ms ago. The fade-out of the answer is sent within one frame.
 		if e := newest[bridge.BargeIn](w); e.Latency < 400*time.Millisecond || e.Latency > 440*time.Millisecond {
 			t.Errorf("%+v", e)
 		}
@@ -129,7 +129,7 @@ func TestObserverSeesAConversation(t *testing.T) {
 	})
 }
 
-// What the model still says when the conversation ends is a turn, too, and so is a dial that fails.
+// The answer during which a conversation ends is reported as a turn. A failed dial is reported, too.
 func TestObserveAnEarlyEnd(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		w := newWatched(t)

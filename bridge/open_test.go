@@ -14,7 +14,7 @@ import (
 	"voxgate/tools"
 )
 
-// What an agent says in plain fields is said to the model, whatever the config says, and the config says the rest.
+// The plain fields of an agent override its config. The model gets the other fields of the config unchanged.
 func TestAgentFieldsOverrideTheConfig(t *testing.T) {
 	agent := bridge.Agent{Prompt: "Be brief.", Voice: "Puck", Language: "de-DE", Model: "gemini-3.8-live"}
 	for name, test := range map[string]struct {
@@ -80,7 +80,7 @@ func TestAgentOnABadConfig(t *testing.T) {
 	})
 }
 
-// A tool of one conversation runs there, beside the operator's, and nowhere else.
+// The tools of a SessionRequest run only in that conversation, in addition to the operator's.
 func TestToolsOfOneConversation(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		say := func(answer string) tools.Func {
@@ -111,8 +111,8 @@ func TestToolsOfOneConversation(t *testing.T) {
 	})
 }
 
-// A client that configures after it has connected has one connection made for it, with what it wants or, after a while,
-// without.
+// For a client that configures after it has connected, the gateway dials once: with that config, or without it after a
+// while.
 func TestDeferredDialWaitsForAConfig(t *testing.T) {
 	for name, test := range map[string]struct {
 		updates  []string
@@ -134,7 +134,7 @@ func TestDeferredDialWaitsForAConfig(t *testing.T) {
 				r := newHarness(t)
 				c := r.startCaller(bridge.SessionRequest{DeferDial: true, Config: []byte(warm("0.1"))})
 				<-c.seated
-				c.sendAudio(countingPCM(0, 3200)) // is not lost
+				c.sendAudio(countingPCM(0, 3200)) // this audio is not lost
 				for _, u := range test.updates {
 					time.Sleep(300 * time.Millisecond)
 					r.up.AssertNoDial()
@@ -159,7 +159,7 @@ func TestDeferredDialWaitsForAConfig(t *testing.T) {
 	}
 }
 
-// A conversation can begin with what was said in another one: the model learns of it, and the transcript has it.
+// A conversation can begin with the history of another one. The model and the transcript get that history.
 func TestHistoryOfAnotherConversation(t *testing.T) {
 	const history = `"voxgate":{"history":[{"role":"user","content":"My name is Ada."},{"role":"model","content":"Hello Ada."}]}`
 	for model, seeded := range map[string]bool{
@@ -184,7 +184,7 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 					l.SendSpokenWords(7, "Ada.")
 					l.SendContent(`"turnComplete":true`)
 					time.Sleep(time.Second)
-					l.DropConnection() // a fresh session learns of both
+					l.DropConnection() // a fresh session gets both conversations
 					m := r.up.NextConn().AcceptSetup()
 					if got := m.InputLog(); seeded && !strings.Contains(got, "My name is Ada.+Hello Ada.+what is my name?+Ada.") {
 						t.Errorf("came %s", got)
@@ -200,8 +200,8 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 	}
 }
 
-// A caller that comes back with the number of the last event that it has learns what it has missed, once and in order; and one that comes
-// without one what it must know.
+// A caller that returns with the number of its last event gets the missed events once and in order. Without that number, it
+// gets only the essential events.
 func TestMissedEventsAreReplayed(t *testing.T) {
 	for _, numbered := range []bool{true, false} {
 		t.Run(fmt.Sprint(numbered), func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestMissedEventsAreReplayed(t *testing.T) {
 				if !numbered {
 					had = 0
 				}
-				c.blockDelivery() // the connection is dead, though nobody knows
+				c.blockDelivery() // the connection is dead, and neither side has noticed
 				c.sendToolResponse("b", "", `{"x":1}`)
 				l.SendHandle("h2")
 				l.CallTools("c weather")
@@ -249,7 +249,7 @@ func TestMissedEventsAreReplayed(t *testing.T) {
 	}
 }
 
-// A limit that is smaller than the smallest sum is one still: what a backend has subtracted may leave as little.
+// ToMicros rounds a tiny limit up, because 0 would mean no limit. A backend may have subtracted costs from the limit.
 func TestToMicrosRoundsUp(t *testing.T) {
 	for dollars, want := range map[float64]int{0: 0, 5.5e-17: 1, 4e-7: 1, 1.5: 1_500_000, 1e300: 1e15} {
 		if got := bridge.ToMicros(dollars); got != want {

@@ -16,7 +16,7 @@ import (
 	"voxgate/tools"
 )
 
-// sendInRealTime speaks in real time.
+// sendInRealTime sends audio in real time.
 func (c *caller) sendInRealTime(pcm []int16) {
 	for part := range slices.Chunk(pcm, 320) {
 		c.sendAudio(part)
@@ -24,7 +24,7 @@ func (c *caller) sendInRealTime(pcm []int16) {
 	}
 }
 
-// A pause of 300 ms in a long sentence ends no wait for an answer that would cut the rest of it off.
+// In a long sentence with a pause of 300 ms, no remedy for a silent model is tried: it would cut off the sentence.
 func TestWatchdogInMidSentence(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{}, watchful)
@@ -39,13 +39,13 @@ func TestWatchdogInMidSentence(t *testing.T) {
 	})
 }
 
-// What has no answer yet is said again by the next link, whole; what has one is not.
+// The next connection gets unanswered speech again, from its beginning. Answered speech is not replayed.
 func TestUnansweredSpeechIsReplayed(t *testing.T) {
 	for name, test := range map[string]struct {
-		talk func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn // the link that hears it again
+		talk func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn // returns the connection that gets the replay
 		want time.Duration
 	}{
-		// A tool call does not make the sentence known that is being said when it comes.
+		// A tool call does not count as a reaction to the sentence during which it comes.
 		"a call comes in the middle": {func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.speakFor(time.Second)
 			c.speakWithoutPause(2 * time.Second)
@@ -59,7 +59,7 @@ func TestUnansweredSpeechIsReplayed(t *testing.T) {
 			l.SendContent(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
 			return r.dropConnection(l)
 		}, 2 * time.Second},
-		// It knew of the question and of the call; the fresh session knows neither.
+		// The handle covered the question and the call. The fresh session has neither.
 		"the handle is dead": {func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.speakFor(2 * time.Second)
 			l.CallTools("a weather")
@@ -105,8 +105,8 @@ func TestUnansweredSpeechIsReplayed(t *testing.T) {
 	}
 }
 
-// A call that has an answer is answered by that when the next link asks for the same: the arguments have no order. But a tool is
-// run again when the person asks again, or when what was done was cleared.
+// If the next session makes the same call, with arguments in any order, it gets the earlier answer. But the tool runs again
+// if the person has asked again, or if the history was cleared.
 func TestSameCallAgain(t *testing.T) {
 	const sorted = `{"n":[{"a":9007199254740993,"b":1}],"to":"Ada"}`
 	answer := func(c *caller) { c.sendToolResponse("a", "", `{"sent":true}`) }
@@ -115,7 +115,7 @@ func TestSameCallAgain(t *testing.T) {
 		return r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
 	}
 	for name, test := range map[string]struct {
-		happens func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn // the link that asks again
+		happens func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn // returns the connection whose model calls again
 		args    string
 		runs    int
 	}{
@@ -163,8 +163,8 @@ func TestSameCallAgain(t *testing.T) {
 	}
 }
 
-// A call that was cancelled with its session, whose model learned that the result follows, runs when the next session asks again:
-// nothing would follow.
+// The model was told that the result of a call follows, and then the call was cancelled with its session. If the next session
+// calls again, the tool runs, because no result would follow.
 func TestDetachedCallAskedAgain(t *testing.T) {
 	const first = ` pay {"status":"not done yet","result":"follows as text; do not call again"}`
 	converse(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -188,7 +188,7 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 	}))
 }
 
-// A sentence marked by hand is said again with its mark.
+// A sentence that the client has marked is replayed with its mark.
 func TestMarkSurvivesAnAnswer(t *testing.T) {
 	converse(
 		t,
@@ -198,7 +198,7 @@ func TestMarkSurvivesAnAnswer(t *testing.T) {
 			c.sendInRealTime(loud(time.Second))
 			c.doCommand(bridge.ActivityStart)
 			c.sendInRealTime(loud(time.Second))
-			l.SendVoice(7, time.Second) // the answer to what was said before
+			l.SendVoice(7, time.Second) // the answer to earlier speech
 			l.InterruptTurn()
 			c.sendInRealTime(loud(time.Second))
 			m := r.dropConnection(l)
@@ -214,7 +214,7 @@ func TestMarkSurvivesAnAnswer(t *testing.T) {
 	)
 }
 
-// A call that is taken back does not end speech that is marked by hand.
+// The cancellation of a call does not end speech that the client has marked.
 func TestGateDuringManualSpeech(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t)
@@ -235,7 +235,7 @@ func TestGateDuringManualSpeech(t *testing.T) {
 	})
 }
 
-// A caller that changes the model and types at once is understood by the new one.
+// If a caller changes the model and types at once, the new model gets the text.
 func TestTypedDuringChangeOfModel(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{}, watchful, distant(200*time.Millisecond))
@@ -254,7 +254,7 @@ func TestTypedDuringChangeOfModel(t *testing.T) {
 	})
 }
 
-// A typed turn that asks for no answer is not waited for.
+// An incomplete typed turn does not delay the replacement of the connection.
 func TestIncompleteTurnDrains(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		c.doCommand(bridge.Message{Parts: []byte(`[{"text":"by the way"}]`)})
@@ -271,7 +271,7 @@ func TestIncompleteTurnDrains(t *testing.T) {
 	})
 }
 
-// A wish to replace the link survives a short absence of the caller.
+// A planned replacement of the connection stays planned during a short absence of the caller.
 func TestDrainSurvivesParking(t *testing.T) {
 	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -289,7 +289,7 @@ func TestDrainSurvivesParking(t *testing.T) {
 	})
 }
 
-// A transcript that comes again with what is said again is kept once.
+// If replayed speech is transcribed again, the transcript has it once.
 func TestTranscriptOnce(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -304,7 +304,7 @@ func TestTranscriptOnce(t *testing.T) {
 	})
 }
 
-// Speech that is marked by hand ends with its caller.
+// Speech that the client has marked ends when the caller is lost.
 func TestManualSpeechOfALostCaller(t *testing.T) {
 	converse(
 		t,
@@ -325,7 +325,7 @@ func TestManualSpeechOfALostCaller(t *testing.T) {
 	)
 }
 
-// CLEAR_CONTEXT over a network that is gone: the person hears of it as of any gap.
+// If Gemini cannot be reached after a ClearContext, the person is informed as during any gap.
 func TestGapAfterClearContext(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -338,7 +338,7 @@ func TestGapAfterClearContext(t *testing.T) {
 	})
 }
 
-// The model learns of what it said itself, although it is still being played.
+// A resumed session gets an answer that its handle does not cover, even while that answer is still played.
 func TestMissedTurnStillPlaying(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -355,7 +355,7 @@ func TestMissedTurnStillPlaying(t *testing.T) {
 	})
 }
 
-// A thinking model that goes on after turnComplete is not at rest before IDLE.
+// A thinking model that continues after turnComplete does not count as idle before it reports IDLE.
 func TestSlowModelIsNotIdle(t *testing.T) {
 	converse(
 		t,
@@ -378,8 +378,8 @@ func TestSlowModelIsNotIdle(t *testing.T) {
 	)
 }
 
-// A configuration without resumption, from the beginning or by an update, uses no handle, an old one least of all: a lost session
-// begins anew with what was said, and its caller is not waited for.
+// With a configuration without resumption, initial or updated, the gateway does not use handles, not even older ones. A fresh
+// session with the transcript replaces a lost one. A lost caller is not waited for.
 func TestWithoutResumption(t *testing.T) {
 	const config = `{"voxgate":{"enableResumption":false}}`
 	for name, begin := range map[string]func(r *harness) (*caller, *bridgetest.Conn){
@@ -417,7 +417,7 @@ func TestWithoutResumption(t *testing.T) {
 	}
 }
 
-// A model that hears that it is not spoken to says nothing: nobody is asked to wait for it.
+// A proactive model stays silent on speech that is not addressed to it. The person is not asked to wait.
 func TestProactiveSilence(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -447,7 +447,7 @@ func TestProactiveSilence(t *testing.T) {
 	}, watchful)
 }
 
-// What the model says of one turn while the person is in the next does not tear the next entry apart.
+// Text of one turn that comes during the person's next turn does not split the entry of the next turn.
 func TestHistoryInOrder(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendContent(`"inputTranscription":{"text":"one"}`)
@@ -463,7 +463,7 @@ func TestHistoryInOrder(t *testing.T) {
 	})
 }
 
-// An update that comes while the first dial fails does not take the place of the first SETUP_COMPLETE and its token.
+// The answer to an update during the failing first dial does not replace the first SetupComplete with its token.
 func TestUpdateBeforeFirstLink(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t)
@@ -481,7 +481,7 @@ func TestUpdateBeforeFirstLink(t *testing.T) {
 	})
 }
 
-// What is said while the model waits for a tool is kept until it listens again, or the person learns of it.
+// Speech during a blocking call is kept until the model listens again, or the client is informed of its loss.
 func TestSpeechDuringACall(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{})
@@ -498,7 +498,7 @@ func TestSpeechDuringACall(t *testing.T) {
 	})
 }
 
-// A person who clears the throat while an answer is overdue is not made to wait for ever: the wait ends with the question.
+// A cough while an answer is overdue does not prolong the wait, which ends when the question expires.
 func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 	converse(
 		t,
@@ -507,7 +507,7 @@ func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 			l.SendHandle("h")
 			c.speakFor(2 * time.Second)
 			l.SendContent(`"inputTranscription":{"text":"hello"}`)
-			c.staySilentFor(8 * time.Second) // the nudge has been, and the word on the page
+			c.staySilentFor(8 * time.Second) // Nudge was tried, and the message was shown
 			if _, seen := c.heardAndSeen(); len(seen) != 1 {
 				t.Fatalf("got %v", seen)
 			}
@@ -527,7 +527,7 @@ func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 	)
 }
 
-// A call that is answered at once, because nobody knows the function, is waited for as any other.
+// After a call of an unknown function, which is answered at once, the gateway waits for the model as after any call.
 func TestWatchdogAfterUndeclaredCall(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -542,7 +542,7 @@ func TestWatchdogAfterUndeclaredCall(t *testing.T) {
 	}, watchful)
 }
 
-// A model that is silent whatever is tried: the person is asked to say it again.
+// If all remedies fail for a silent model, the person is asked to repeat the question.
 func TestPleaseSayItAgain(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")

@@ -18,7 +18,7 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// server is a Gemini that treats its dials by their number, from 1 on.
+// server is a fake Gemini that handles each dial by its number, counted from 1.
 type server struct {
 	dials atomic.Int64
 
@@ -37,17 +37,17 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	dial(s, int(s.dials.Add(1)), w, r)
 }
 
-// setDial changes how the next dials go.
+// setDial sets the function that handles the next dials.
 func (s *server) setDial(dial dialled) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dial = dial
 }
 
-// dialled is how a server treats one dial.
+// dialled handles one dial of a server.
 type dialled func(s *server, n int, w http.ResponseWriter, r *http.Request)
 
-// refuseDial returns a dial whose upgrade is answered with an HTTP status.
+// refuseDial returns a function that answers the upgrade with an HTTP status.
 func refuseDial(status int, body string, header ...string) dialled {
 	return func(_ *server, _ int, w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i < len(header); i += 2 {
@@ -58,7 +58,7 @@ func refuseDial(status int, body string, header ...string) dialled {
 	}
 }
 
-// upgraded reads the set-up, and then talks.
+// upgraded accepts a WebSocket, reads the setup, and then calls talk.
 func upgraded(talk func(ws *websocket.Conn, model string)) dialled {
 	return func(s *server, _ int, w http.ResponseWriter, r *http.Request) {
 		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
@@ -102,7 +102,7 @@ var (
 	good  = upgraded(func(ws *websocket.Conn, _ string) { send(ws, `{"setupComplete":{}}`); readOn(ws) })
 )
 
-// late completes the set-up after a time.
+// late completes the setup after a delay.
 func late(after time.Duration) dialled {
 	return upgraded(func(ws *websocket.Conn, _ string) {
 		time.Sleep(after)
@@ -129,7 +129,7 @@ func closed(moment string, code int, reason string) dialled {
 	})
 }
 
-// each treats the dials in turn.
+// each handles the dials with the functions of the list in turn.
 func each(list ...dialled) dialled {
 	return func(s *server, n int, w http.ResponseWriter, r *http.Request) { list[(n-1)%len(list)](s, n, w, r) }
 }
@@ -185,7 +185,7 @@ func hijackAndClose(w http.ResponseWriter) {
 	}
 }
 
-// serving starts a host whose Gemini is the server.
+// serving starts a host that uses the server as its Gemini.
 func (s *server) serving(t *testing.T) *harness {
 	pipes := bridgetest.NewPipeNetwork()
 	pipes.ServeUntilEnd(t, s, func() {
@@ -206,7 +206,7 @@ func requestOfUser(i int, config string) bridge.SessionRequest {
 	return bridge.SessionRequest{Origin: bridge.Origin{Identity: fmt.Sprint("person ", i)}, Config: json.RawMessage(config)}
 }
 
-// describeState reports how a conversation stands: ended, with its code; told that it waits; or well.
+// describeState returns the state of a conversation: ended with a code, waiting and informed, or well.
 func (c *caller) describeState() string {
 	select {
 	case <-c.over:
@@ -222,23 +222,24 @@ func (c *caller) describeState() string {
 	return "nothing"
 }
 
-// mostDials is how many dials n conversations may make in a minute with a server that accepts each, or none. Each has its back-off, and
-// what ends right after the set-up has a pace for all: 20 at once and 20 a second, after the first replacement of each.
+// mostDials returns the maximum of dials of n conversations in a minute, with a server that accepts all dials or none. Each
+// conversation has its backoff. Connections that end right after the setup share a pace: after the first replacement of
+// each, 20 at once and 20 a second.
 func mostDials(n int, name string) int64 {
 	if strings.HasPrefix(name, "closed") && !strings.Contains(name, "before") || strings.HasPrefix(name, "good") {
 		return int64(min(80*n, 2*n+20+60*20))
 	}
-	return int64(3 * n) // the person learns of it
+	return int64(3 * n) // the conversation ends, and the person is informed
 }
 
-// crowded are the servers that many conversations meet at once, by how many.
+// crowded holds the names of the servers for the tests with many conversations, by the number of conversations.
 var crowded = map[int][]string{
 	20:  {"every other dial", "good, then closed", "429, seconds", "500", "closed 1001 right after the set-up"},
 	200: {"503, seconds"},
 }
 
-// TestConversationsPaceTheirDials has conversations of many people meet every kind of server that does not serve. They dial no more than
-// documented, nobody waits without being told, nothing is spent, and everybody is served when the server is well again.
+// TestConversationsPaceTheirDials runs conversations of many people with every kind of failing server. They dial at most as
+// often as documented, every waiting person is informed, and nothing is spent. All are served when the server works again.
 func TestConversationsPaceTheirDials(t *testing.T) {
 	for name, dial := range badServers() {
 		for _, n := range []int{1, 20, 200} {
@@ -276,7 +277,7 @@ func TestConversationsPaceTheirDials(t *testing.T) {
 					if slices.ContainsFunc(bills, func(b bill) bool { return b.spent != 0 }) {
 						t.Errorf("tokens were counted: %v", bills)
 					}
-					for _, who := range []int{0, n} { // one who was refused, and another one
+					for _, who := range []int{0, n} { // a person who was rejected, and another person
 						c := r.startCaller(requestOfUser(who, `{}`))
 						time.Sleep(time.Second)
 						if told := c.describeState(); !strings.Contains(told, "live") {
@@ -289,7 +290,7 @@ func TestConversationsPaceTheirDials(t *testing.T) {
 	}
 }
 
-// billOf is the bill of one person.
+// billOf is the account of one person.
 type billOf struct {
 	*bill
 	person string
@@ -297,8 +298,8 @@ type billOf struct {
 
 func (b billOf) Caller() string { return b.person }
 
-// TestARefusalIsForItsOwnOnly: if a server refuses one model, one configuration, or the first users, the others can
-// talk.
+// TestARefusalIsForItsOwnOnly checks that the refusal of one model, one configuration or the first users does not affect
+// the others.
 func TestARefusalIsForItsOwnOnly(t *testing.T) {
 	const other = `{"model":"gemini-2.5-flash-native-audio-latest"}`
 	const quota = "You exceeded your current quota."
@@ -324,9 +325,9 @@ func TestARefusalIsForItsOwnOnly(t *testing.T) {
 	}{
 		"quota of another model": {ofModel("2.5", 1011, quota), []asked{
 			{1, other, "ended busy", 1},
-			{1, other, "ended busy", 0}, // that person waits
+			{1, other, "ended busy", 0}, // only that person has to wait
 			{2, other, "ended busy", 1},
-			{3, other, "ended busy", 0}, // everybody waits
+			{3, other, "ended busy", 0}, // all have to wait
 			{3, `{}`, "live", 1},
 			{1, `{}`, "live", 1},
 		}},
@@ -375,8 +376,8 @@ func TestARefusalIsForItsOwnOnly(t *testing.T) {
 	}
 }
 
-// TestRunningConversationsWaitAsAsked has the server refuse every dial after the first with a delay: the conversation dials when it was
-// asked to, and once more before it ends.
+// TestRunningConversationsWaitAsAsked makes the server refuse every dial after the first, with a delay. The conversation dials
+// again after that delay, and once more before it ends.
 func TestRunningConversationsWaitAsAsked(t *testing.T) {
 	// Without a delay the pauses are random: up to 2 s, 1 s on average.
 	for delay, most := range map[string]int64{"0": 64, "1": 32, "9": 5, "20": 3, "600": 3, "99999999999999999": 3} {

@@ -20,12 +20,12 @@ type recording struct {
 	log         *slog.Logger
 	playout     *playout.Pacer
 	id          string
-	folder      string          // empty means no recordings
+	folder      string          // folder for recordings; empty means that nothing is recorded
 	recordAll   bool            // record every conversation, even if its configuration does not ask for it
 	writing     *sync.WaitGroup // counts recordings being finished; shared by the host
 
 	file     atomic.Pointer[record.Recording]
-	isPaused atomic.Bool // audio is currently left out
+	isPaused atomic.Bool // the recording is paused: it gets silence
 
 	listeners atomic.Int32
 	tapsLock  sync.Mutex
@@ -99,7 +99,7 @@ func (r *recording) markFailed() {
 	r.observer.report(RecordingFailed{})
 }
 
-// onFailed ends a failed recording, and tells the client.
+// onFailed ends a failed recording, and tells the client. The configuration requests a recording if wanted is true.
 func (r *recording) onFailed(wanted bool) {
 	r.markFailed()
 	r.close() // logs the reason
@@ -118,7 +118,7 @@ func (r *recording) close() {
 	r.closeFile(f)
 }
 
-// closeFile ends a file.
+// closeFile stops a recording, and finishes its file in the background. It does not block.
 func (r *recording) closeFile(f *record.Recording) {
 	f.Stop()
 	r.writing.Go(func() {
@@ -129,8 +129,8 @@ func (r *recording) closeFile(f *record.Recording) {
 	})
 }
 
-// announceState tells the client whether the conversation is recorded, if a recording was requested or if this has
-// changed.
+// announceState tells the client whether the conversation is recorded, if this has changed. If wanted is true, it also
+// reports that a requested recording is missing.
 func (r *recording) announceState(wanted bool) {
 	recorded, before := r.isOn(), r.isAnnounced
 	r.isAnnounced = recorded
@@ -156,8 +156,8 @@ func (r *recording) announceState(wanted bool) {
 // Listener receives both sides of a conversation. Its methods are called by several goroutines. They must not block,
 // and must not keep pcm.
 type Listener interface {
-	WriteCaller(pcm []int16, rate int, at time.Time) // at is when its first sample was spoken, as far as is known
-	WriteModel(pcm []int16, at time.Time)            // at [VoiceRate]; at is when its first sample is played
+	WriteCaller(pcm []int16, rate int, at time.Time) // the person spoke the first sample at about this time
+	WriteModel(pcm []int16, at time.Time)            // rate: [VoiceRate]; the first sample is played at this time
 	TruncateModel(at time.Time)                      // queued voice after that time is not played
 	AddMark(at time.Time)                            // a gap in the audio begins or ends at this time
 }
@@ -165,7 +165,7 @@ type Listener interface {
 // maxListeners limits the listeners of one conversation, because each of them needs an audio encoder.
 const maxListeners = 4
 
-// admitListener counts one more listener, up to maxListeners; releaseListener counts one less.
+// admitListener counts one more listener, or returns an error beyond maxListeners. releaseListener counts one less.
 func (r *recording) admitListener() error {
 	if r.listeners.Add(1) > maxListeners {
 		r.releaseListener()

@@ -13,7 +13,7 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// recorded is the recordings in a folder, each as long as its last page says.
+// recorded returns the lengths of the recordings in a folder, from their last pages.
 func recorded(t *testing.T, folder string) []time.Duration {
 	t.Helper()
 	files, err := os.ReadDir(folder)
@@ -39,8 +39,8 @@ func recorded(t *testing.T, folder string) []time.Duration {
 	return lengths
 }
 
-// A conversation is recorded when it asks for it and there is a place for it, or when the operator says so, and the client
-// learns of it either way.
+// A conversation is recorded if its config requests it and there is a folder, or if the operator records all. The client is
+// informed either way.
 func TestRecording(t *testing.T) {
 	for _, test := range []struct {
 		name, config string
@@ -87,7 +87,7 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// The recording begins and ends when the configuration says so.
+// A change of the configuration starts and stops the recording.
 func TestRecordingByUpdate(t *testing.T) {
 	folder := t.TempDir()
 	runWithFakeClock(t, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestRecordingByUpdate(t *testing.T) {
 	}
 }
 
-// packets are the sizes of the packets of a recording, 20 ms each: silence takes next to nothing.
+// packets returns the sizes of the packets of a recording, of 20 ms each. Packets of silence have only a few bytes.
 func packets(t *testing.T, file string) (sizes []int) {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -135,8 +135,8 @@ func packets(t *testing.T, file string) (sizes []int) {
 	return sizes[2:] // the headers
 }
 
-// While the recording is paused nothing that is said goes into the file, which is as long as the conversation all the same. The client
-// learns of it, and so does who gets the end.
+// While the recording is paused, the file gets no speech, but is as long as the conversation. The client is informed of the
+// pause, and SessionEnded has it.
 func TestARecordingPauses(t *testing.T) {
 	folder := t.TempDir()
 	var end bridge.SessionEnded
@@ -196,7 +196,7 @@ func TestARecordingPauses(t *testing.T) {
 	}
 }
 
-// Without a recording there is none to be paused.
+// Without a recording, PauseRecording is rejected.
 func TestPauseWithoutARecording(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, _ *bridgetest.Conn) {
 		if e := bridge.AsError(c.session.Do(bridge.PauseRecording{On: true})); e.Code != bridge.CodeInvalidState {
@@ -205,7 +205,7 @@ func TestPauseWithoutARecording(t *testing.T) {
 	})
 }
 
-// A recording that is asked for again within a second is made.
+// A recording that is requested again within a second gets another file.
 func TestRecordingAgainWithinASecond(t *testing.T) {
 	folder := t.TempDir()
 	runWithFakeClock(t, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestRecordingAgainWithinASecond(t *testing.T) {
 	}
 }
 
-// A recording goes on over a park and a resume, and is closed once.
+// A recording continues while the conversation is parked and resumed, and is closed once.
 func TestRecordingGoesOnOverAResume(t *testing.T) {
 	folder := t.TempDir()
 	runWithFakeClock(t, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestRecordingGoesOnOverAResume(t *testing.T) {
 	}
 }
 
-// A change of the configuration that Gemini refuses, or loses with the link, leaves no recording that nobody asked for.
+// A change of the configuration that Gemini rejects, or that is lost with the connection, does not start a recording.
 func TestRecordingOfARefusedUpdate(t *testing.T) {
 	folder := t.TempDir()
 	runWithFakeClock(t, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 const (
 	// replayEvents and replayBytes limit the events kept for a caller that may come back: several turns. pruneEvents
-	// applies these limits. Until then, addEvent keeps twice as many events, and up to four times as many with events of
-	// tool calls, because it cannot tell which calls are open.
+	// applies these limits. Until then, addEvent keeps twice as many events and bytes. With events of tool calls it keeps up
+	// to four times the events and eight times the bytes, because it cannot tell which calls are open.
 	replayEvents = 256
 	replayBytes  = 1 << 20
 
@@ -40,8 +40,8 @@ func (r *replayBuffer) addEvent(body EventBody, keep bool) Event {
 	return e
 }
 
-// pruneEvents drops the oldest events beyond the limits, except those of open calls. If attended by a caller, it also
-// drops events older than replayTime.
+// pruneEvents drops the oldest events beyond the limits, except those of open calls. If the conversation is attended,
+// which means that it has a caller, it also drops events older than replayTime.
 func (r *replayBuffer) pruneEvents(attended bool, open func(id string) bool) {
 	closed := func(e Event) bool { return !isOpen(e.Body, open) }
 	if attended {
@@ -50,7 +50,8 @@ func (r *replayBuffer) pruneEvents(attended bool, open func(id string) bool) {
 	r.trim(replayEvents, replayBytes, closed)
 }
 
-// trim drops the oldest events until the limits are met. It keeps the events for which mayDrop returns false.
+// trim drops the oldest events until at most size events with this number of bytes are left. It keeps the events for which
+// mayDrop returns false.
 func (r *replayBuffer) trim(size, bytes int, mayDrop func(Event) bool) {
 	remaining := len(r.events)
 	if remaining <= size && r.bytes <= bytes {

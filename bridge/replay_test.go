@@ -36,7 +36,7 @@ func TestRingKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// TestReplayBufferIsBounded: a page of megabytes is dropped, and pending calls are kept however much follows.
+// TestReplayBufferIsBounded checks that a page of megabytes is dropped, and that open calls are kept whatever follows.
 func TestReplayBufferIsBounded(t *testing.T) {
 	var r replayBuffer
 	r.addEvent(ToolCall{[]tools.Call{{ID: "a"}}}, true)

@@ -14,7 +14,7 @@ import (
 
 var resumable = bridge.SessionRequest{Resumable: true}
 
-// resumeToken is the newest resume token a caller got.
+// resumeToken returns the newest resume token of a caller.
 func (c *caller) resumeToken() string {
 	synctest.Wait()
 	c.mu.Lock()
@@ -22,7 +22,7 @@ func (c *caller) resumeToken() string {
 	return c.resume
 }
 
-// disconnect has a caller leave, and waits.
+// disconnect makes a caller leave, and waits for the end of Serve.
 func (c *caller) disconnect() { c.r.t.Helper(); c.leave(nil); c.awaitEnd(nil); synctest.Wait() }
 
 // resumeByToken starts a caller with a token and checks that the conversation is resumed.
@@ -69,9 +69,9 @@ func TestTokensRotate(t *testing.T) {
 		a.disconnect()
 		b := r.resumeByToken(a.resumeToken())
 		b.disconnect()
-		c := r.resumeByToken(a.resumeToken()) // as if b's answer was lost: the old one is good until the new one was used
+		c := r.resumeByToken(a.resumeToken()) // as if the message with b's token was lost: the old token is valid until the new one is used
 		c.disconnect()
-		r.checkNotResumed(b.resumeToken()).disconnect() // but what was given with it is void
+		r.checkNotResumed(b.resumeToken()).disconnect() // but the token that b got is revoked
 		d := r.resumeByToken(c.resumeToken())
 		d.disconnect()
 		r.checkNotResumed(a.resumeToken())
@@ -80,7 +80,7 @@ func TestTokensRotate(t *testing.T) {
 	})
 }
 
-// A token is good at the door that it was given at.
+// A resume token is valid only for the protocol that it was issued for.
 func TestATokenIsOfItsDoor(t *testing.T) {
 	opened := bridge.SessionRequest{Resumable: true, Origin: bridge.Origin{Protocol: "web"}}
 	converse(t, opened, func(t *testing.T, r *harness, c *caller, _ *bridgetest.Conn) {
@@ -163,7 +163,7 @@ func TestParkTimeOver(t *testing.T) {
 			t.Fatal("not resumed")
 		}
 		d.disconnect()
-		time.Sleep(2 * time.Second) // the timers of the first time are over now
+		time.Sleep(2 * time.Second) // the timers of the first absence would have fired by now
 		e := r.resumeByToken(d.resumeToken())
 		e.disconnect()
 		time.Sleep(61 * time.Second)
@@ -199,8 +199,7 @@ func TestLinkLostWhileParked(t *testing.T) {
 	})
 }
 
-// What was sent to a caller whose network was dead, though nobody knew, is sent again to the one that is back: canvases, and the
-// ends of calls.
+// Events for a caller whose connection was dead unnoticed are sent again after its return: canvases, and the ends of calls.
 func TestLostWithADeadConnection(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -225,7 +224,7 @@ func TestLostWithADeadConnection(t *testing.T) {
 		}
 		d.disconnect()
 		time.Sleep(30 * time.Second)
-		e := r.resumeByToken(d.resumeToken()) // what came before it left may have been lost as well
+		e := r.resumeByToken(d.resumeToken()) // events from before its departure may have been lost, too
 		e.checkLog("SetupComplete ToolCall(a) ToolCallCancellation(q) ToolStatus")
 		r.up.NextConn().AcceptSetup()
 		time.Sleep(41 * time.Second)
@@ -233,7 +232,7 @@ func TestLostWithADeadConnection(t *testing.T) {
 	})
 }
 
-// A call that has the id of one that was cancelled is not cancelled when the caller is back.
+// A returning caller does not get an old cancellation for a new call with the same ID.
 func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
 	converse(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *harness, c *caller,
 		l *bridgetest.Conn,
@@ -248,7 +247,7 @@ func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
 	})
 }
 
-// The goodbye ends the conversation for good, also when a busy session finds it together with the caller's departure.
+// Goodbye ends the conversation for good, also if a busy session processes it together with the caller's departure.
 func TestGoodbyeEndsTheConversation(t *testing.T) {
 	for range 10 { // a race
 		converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -271,7 +270,7 @@ func TestGoodbyeEndsTheConversation(t *testing.T) {
 			if end := r.log.find("conversation ended"); len(end) != 1 || end[0]["reason"] != bridge.ErrGoodbye.Error() {
 				t.Errorf("logged %v", end)
 			}
-			r.up.DiscardDials() // the update may have been dialled before the goodbye was found
+			r.up.DiscardDials() // the session may have dialled for the update before it processed the goodbye
 			r.checkNotResumed(c.resumeToken())
 		})
 	}
@@ -300,7 +299,7 @@ func TestCallerLeavesWhileDialling(t *testing.T) {
 		if len(r.log.find("conversation ended")) != 1 {
 			t.Error("the conversation goes on")
 		}
-		for range 100 { // taken by nobody, but it returns
+		for range 100 { // the commands are not processed, but Do returns
 			_ = c.session.Do(bridge.Text{Text: "x"})
 		}
 	})
@@ -313,7 +312,7 @@ func TestShutdown(t *testing.T) {
 		parked.disconnect()
 		long, _ := r.connectCaller(resumable)
 		long.disconnect()
-		time.Sleep(10 * time.Second) // without a link
+		time.Sleep(10 * time.Second) // without a connection to the model
 		again, _ := r.connectCaller(resumable)
 		again.disconnect()
 		dialling := r.startCaller(bridge.SessionRequest{})
@@ -415,8 +414,8 @@ func TestEndsInEveryState(t *testing.T) {
 	}
 }
 
-// What was said to nobody, or is still to be played when the caller leaves, would be stale for who comes back. Nor is the end
-// of such a turn announced.
+// Voice that comes without a caller, or is still queued when the caller leaves, is dropped: it would be outdated after the
+// return. The end of such a turn is not reported to the returning caller.
 func TestVoiceOfALostCaller(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, away, after func(l *bridgetest.Conn)
@@ -449,7 +448,7 @@ func TestVoiceOfALostCaller(t *testing.T) {
 	}
 }
 
-// What was asked before its caller was lost is answered when it is back.
+// A question from before the loss of the caller is answered after the caller's return.
 func TestAnsweredAfterTheReturn(t *testing.T) {
 	for name, test := range map[string]struct {
 		ask      bridge.Command

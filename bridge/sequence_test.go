@@ -15,7 +15,7 @@ import (
 	"voxgate/media"
 )
 
-// askedStates are states in which somebody waits for the model, or hears it, by how they are reached.
+// askedStates holds functions that lead to states in which an answer is due or is played.
 var askedStates = map[string]func(c *caller, l *bridgetest.Conn){
 	"after typed text":        func(c *caller, _ *bridgetest.Conn) { c.typeText("Hi.") },
 	"after a spoken question": func(c *caller, _ *bridgetest.Conn) { c.speakAndPause(time.Second, time.Second) },
@@ -49,7 +49,7 @@ var askedStates = map[string]func(c *caller, l *bridgetest.Conn){
 	},
 }
 
-// turnFaults checks what a client has seen of turns: each answer that begins ends once, and none has two ends.
+// turnFaults returns violations in the client's events: each answer that begins must end exactly once.
 func (c *caller) turnFaults() (faults []string) {
 	began, ended := map[int]int{}, map[int]string{}
 	for _, e := range c.entries() {
@@ -86,9 +86,9 @@ func (c *caller) turnFaults() (faults []string) {
 	return faults
 }
 
-// rawFaults checks the order of Google's own marks: interrupted comes before the turnComplete of its turn.
+// rawFaults returns violations in the order of Google's own marks: interrupted must precede the turnComplete of its turn.
 func (c *caller) rawFaults() (faults []string) {
-	since := "" // the newest end, with no voice behind it
+	since := "" // the newest end of a turn, if no voice came after it
 	for _, e := range c.entries() {
 		switch b := e.event.(type) {
 		case nil:
@@ -111,9 +111,9 @@ func (c *caller) rawFaults() (faults []string) {
 	return faults
 }
 
-// TestSequencesOfMessages sends two and three messages of the model in a row in every state. Whatever comes: each answer that a client
-// learns of ends once, the interruption of a turn comes before its end, no answer begins without voice or text, nobody is asked again
-// who has not asked, and the conversation goes on.
+// TestSequencesOfMessages sends two and three consecutive messages of the model in every state. Each answer that the client
+// gets ends once, and an interruption comes before the end of its turn. No answer begins without voice or text. The model is
+// asked again only if an answer was due, and the conversation goes on.
 func TestSequencesOfMessages(t *testing.T) {
 	messages := maps.Clone(modelMessages)
 	messages["goAway"] = `{"goAway":{"timeLeft":"50s"}}`
@@ -136,7 +136,7 @@ func TestSequencesOfMessages(t *testing.T) {
 			}
 			calls := slices.Contains(sequence, "a call")
 			asked := calls || strings.HasPrefix(state, "asked") || slices.Contains(sequence, "the person's words")
-			if i := slices.Index(sequence, "goAway"); i >= 0 && (asked || i < len(sequence)-1) { // what follows would come on another connection
+			if i := slices.Index(sequence, "goAway"); i >= 0 && (asked || i < len(sequence)-1) { // later messages would come on another connection
 				continue
 			}
 			gap := []time.Duration{0, 20 * time.Millisecond, 400 * time.Millisecond, 1200 * time.Millisecond}[pick(4)]

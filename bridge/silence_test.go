@@ -19,7 +19,7 @@ const (
 	quietConfig      = `{"voxgate":{"silence":{"after":"8s","say":"Ask.","times":%d}}}`
 )
 
-// silent is a conversation in which the person may say nothing for 8 s.
+// silent runs f with a conversation in which the person may be silent for 8 s.
 func silent(t *testing.T, times int, f func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn)) {
 	converse(t, bridge.SessionRequest{Config: fmt.Appendf(nil, quietConfig, times)},
 		func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -44,7 +44,7 @@ func (h *harness) awaitInstruction(l *bridgetest.Conn, instruction string) time.
 	return h.elapsed() - begun
 }
 
-// A person who says nothing is asked as often as they may be, each time so long after they have heard the last, and then the model says
+// A silent person is asked the configured number of times, each time after the configured silence. Then the model says
 // goodbye.
 func TestSilentPersonIsAskedAndDismissed(t *testing.T) {
 	silent(t, 2, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -59,7 +59,7 @@ func TestSilentPersonIsAskedAndDismissed(t *testing.T) {
 	})
 }
 
-// Nobody is asked before there was an answer, or where nothing is configured.
+// A silent person is not asked before the first answer, or without the configuration.
 func TestSilenceBeforeAnAnswer(t *testing.T) {
 	for name, config := range map[string]string{"before an answer": fmt.Sprintf(quietConfig, 2), "not configured": `{}`} {
 		converse(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -77,7 +77,7 @@ func TestSilenceBeforeAnAnswer(t *testing.T) {
 	}
 }
 
-// Whoever speaks or types in between is asked as often again. With 0 times there is no end.
+// Speech or typed text resets the number of questions. With 0 times, the questions have no limit.
 func TestSilenceIsBroken(t *testing.T) {
 	for name, breaks := range map[string]func(c *caller, l *bridgetest.Conn){
 		"typed":   func(c *caller, _ *bridgetest.Conn) { c.typeText("Yes.") },
@@ -105,7 +105,7 @@ func TestSilenceIsBroken(t *testing.T) {
 	}
 }
 
-// The time does not run while the conversation is on hold, while a tool runs, or while the person is asked by one.
+// The silence is not measured while the conversation is on hold, a tool runs, or a tool asks the person.
 func TestSilenceTimerPauses(t *testing.T) {
 	t.Run("on hold", func(t *testing.T) {
 		silent(t, 1, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -151,8 +151,8 @@ func TestSilenceTimerPauses(t *testing.T) {
 	}
 }
 
-// A tool that takes long is heard: by a tone every two seconds, or first by a sentence of the model's where it does not wait for the tool.
-// There is nothing on hold, where nothing is wanted, and of a tool that answers in time.
+// During a slow tool a tone is played every two seconds. A model that does not wait for the tool first says a sentence. There
+// is no tone on hold, if it is not wanted, or for a fast tool.
 func TestSlowToolIsSignalled(t *testing.T) {
 	const say = `{"voxgate":{"waiting":{"say":"Say so."}}}`
 	for name, test := range map[string]struct {
@@ -200,7 +200,7 @@ func TestSlowToolIsSignalled(t *testing.T) {
 				}
 				time.Sleep(test.takes + time.Second)
 				synctest.Wait()
-				const tone = 10 // frames that are not silent in their middle
+				const tone = 10 // number of frames whose middle sample is not silent
 				if tones := float64(c.countFrames()-before) / tone; tones < float64(test.tones)-0.2 || tones > float64(test.tones)+0.2 {
 					t.Errorf("%v tones, want %d", tones, test.tones)
 				}

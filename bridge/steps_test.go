@@ -17,7 +17,7 @@ import (
 	"voxgate/tools"
 )
 
-// desk is an agent with steps and a resumable caller; every tool that it has answers at once.
+// desk requests a resumable conversation with an agent that has steps.
 func desk() bridge.SessionRequest {
 	return bridge.SessionRequest{Resumable: true, Agent: bridge.Agent{Prompt: "You are the desk.", Steps: flow.Plan{
 		{Name: "greet", Next: []string{"identify"}},
@@ -29,7 +29,7 @@ func desk() bridge.SessionRequest {
 	}}}
 }
 
-// deskTools are the operator's.
+// deskTools sets the operator's tools.
 func deskTools(o *bridge.Options) {
 	o.Tools = func() (list []tools.Tool) {
 		run := func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`"ok"`), nil }
@@ -40,7 +40,7 @@ func deskTools(o *bridge.Options) {
 	}
 }
 
-// stepNames are the names of those that the caller has learnt of.
+// stepNames returns the names of the steps that were reported to the caller.
 func (c *caller) stepNames() string {
 	var names []string
 	found, _ := findEvents[bridge.StepChange](c)
@@ -50,7 +50,7 @@ func (c *caller) stepNames() string {
 	return strings.Join(names, " ")
 }
 
-// functionNames are the functions in force, by the newest SetupComplete.
+// functionNames returns the names of the functions in the newest SetupComplete.
 func (c *caller) functionNames() string {
 	var names []string
 	for _, tool := range lastEvent[bridge.SetupComplete](c).Tools {
@@ -60,8 +60,8 @@ func (c *caller) functionNames() string {
 	return strings.Join(names, " ")
 }
 
-// Where the model changes in place, a step is in force before the model has the answer to its call, and no tool of another step can be
-// called.
+// If the model accepts changes in place, a step is in force before the model gets the answer to its call. Tools of other
+// steps cannot be called.
 func TestAStepIsInForceAtOnce(t *testing.T) {
 	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		if !strings.Contains(l.Raw, "You are the desk.") || !strings.Contains(l.Raw, `You are in the step \"greet\" now.`) ||
@@ -76,7 +76,7 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 		called := time.Now()
 		l.ToolResponses() // waits for them
 		inputs := l.Inputs()
-		update, answer := inputs[0], inputs[2] // in between is the other answer
+		update, answer := inputs[0], inputs[2] // inputs[1] is the answer to the other call
 		if update.Kind != "update" || answer.Kind != "tool" || update.At.Sub(called) > 50*time.Millisecond ||
 			!strings.Contains(update.Text, "Ask for the name.") ||
 			!strings.Contains(update.Text, "find_room") || strings.Contains(update.Text, "book_room") {
@@ -123,8 +123,8 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 	}, deskTools)
 }
 
-// What Gemini does not take of a step ends it: the conversation is in the step before again, for the caller, for the tools and for the
-// model, which learns of it in words. What was found out is kept.
+// If Gemini rejects the configuration of a step, the conversation returns to the previous step for the caller, the tools and
+// the model. A prompt informs the model. The collected fields are kept.
 func TestAStepThatGeminiRefuses(t *testing.T) {
 	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h1")
@@ -165,8 +165,8 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 	}, deskTools)
 }
 
-// A model that does not change in place goes on in the next step by the answer to its call, and has its tools after the next pause. Those
-// of the step before cannot be called in between.
+// A model that does not accept changes in place learns the next step from the answer to its call, and gets that step's tools
+// after the next pause. Until then, tools of the previous step cannot be called.
 func TestAStepAtTheNextPause(t *testing.T) {
 	o := desk()
 	o.Config = json.RawMessage(`{"model":"gemini-3.1-flash-live-preview"}`)
@@ -182,7 +182,7 @@ func TestAStepAtTheNextPause(t *testing.T) {
 		if !strings.Contains(m.Raw, "Ask for the name.") || !strings.Contains(m.Raw, "find_room") {
 			t.Errorf("the next connection has %s", m.Raw)
 		}
-		m.CallTool("b", flow.FunctionName, `{"name":"Ada","guests":1}`) // the answer does not come to an end
+		m.CallTool("b", flow.FunctionName, `{"name":"Ada","guests":1}`) // this answer has no end
 		m.CallTool("c", "find_room", "{}")
 		m.CallTool("d", flow.FunctionName, `{"step":"book"}`)
 		m.CallTool("e", "find_room", "{}")
@@ -193,7 +193,7 @@ func TestAStepAtTheNextPause(t *testing.T) {
 	}, deskTools)
 }
 
-// A lost connection, a fresh session and another gateway keep the step and what was found out.
+// The step and the collected fields survive a lost connection, a fresh session and a move to another gateway.
 func TestAStepIsKept(t *testing.T) {
 	runTwoGateways(t, desk(), func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
 		kept := func(where string, l *bridgetest.Conn) {
@@ -233,8 +233,8 @@ func TestAStepIsKept(t *testing.T) {
 	}, deskTools)
 }
 
-// A client that goes on with another agent begins with its first step, and with none if that has none. One that changes its configuration
-// stays where it is.
+// Another agent begins with its first step, or without a step if it has none. A change of the configuration keeps the
+// current step.
 func TestStepsOfAnotherAgent(t *testing.T) {
 	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", flow.FunctionName, `{}`)
@@ -258,7 +258,7 @@ func TestStepsOfAnotherAgent(t *testing.T) {
 	}, deskTools)
 }
 
-// If Gemini refuses another agent, the one before goes on where it was, with what was found out.
+// If Gemini rejects another agent, the previous agent continues in its step, with the collected fields.
 func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 	converse(t, desk(), func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTool("a", flow.FunctionName, `{}`)
@@ -282,7 +282,7 @@ func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 	}, deskTools)
 }
 
-// An agent that the backend has named answers on, whichever the client names later.
+// An agent that the backend has named continues to answer, even if the client names another one later.
 func TestAnAgentThatIsNamed(t *testing.T) {
 	o := bridge.SessionRequest{AgentNamed: true, Override: bridge.Agent{Prompt: "Night."}, Origin: bridge.Origin{Agent: "night"}}
 	converse(t, o, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -295,7 +295,7 @@ func TestAnAgentThatIsNamed(t *testing.T) {
 	})
 }
 
-// A thousand steps, in two conversations that no connection lasts too short for, and no reconnect.
+// A thousand steps in two conversations need only one connection each.
 func TestAThousandSteps(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{})

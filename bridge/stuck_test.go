@@ -12,7 +12,7 @@ import (
 	"voxgate/media/record"
 )
 
-// stuck is a disk that hangs once a file is open.
+// stuck simulates a disk that hangs after a file was opened.
 type stuck struct {
 	open atomic.Bool
 	let  chan struct{}
@@ -27,8 +27,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 
 func (s *stuck) Close() error { return nil }
 
-// A disk that hangs holds up neither the loop of a conversation that ends its recording nor, for more than a moment, the
-// shutdown.
+// A hanging disk does not block the loop of a conversation that ends its recording. It delays the shutdown only a little.
 func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHost(Options{Logger: slog.New(slog.DiscardHandler)})
@@ -58,7 +57,7 @@ func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// A gateway that is alone makes no snapshots.
+// Without a store, the gateway does not make snapshots.
 func TestNoSnapshotsWithoutAStore(t *testing.T) {
 	h := NewHost(Options{Logger: slog.New(slog.DiscardHandler)})
 	s := newSession(h, "id", liveconfig.Config{}, SessionRequest{Account: Unlimited, Resumable: true}, nil, false)

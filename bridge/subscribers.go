@@ -122,7 +122,7 @@ func (s *subscribers) resumeEvents(v *callerConn, setup SetupComplete, attended 
 	}
 }
 
-// removeCaller removes a caller, and reports whether it was the current caller.
+// removeCaller removes v and returns true, if v is the current caller. Otherwise it does nothing.
 func (s *subscribers) removeCaller(v *callerConn, open func(id string) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

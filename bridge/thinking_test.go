@@ -9,7 +9,7 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// thinkingEvents is what the caller learned of answers that are due, and of those that began or were cut off.
+// thinkingEvents returns the caller's events about answers that are due, have begun or were interrupted.
 func (c *caller) thinkingEvents() string {
 	var words []string
 	for _, e := range c.entries() {
@@ -25,7 +25,7 @@ func (c *caller) thinkingEvents() string {
 	return strings.Join(words, ", ")
 }
 
-// A caller knows from the end of a question to the first sound of its answer that the answer is due, and no longer.
+// Thinking is true from the end of a question to the first sound of its answer.
 func TestThinkingIsSignalled(t *testing.T) {
 	for name, test := range map[string]struct {
 		happens func(*harness, *caller, *bridgetest.Conn)
@@ -98,7 +98,7 @@ func TestThinkingIsSignalled(t *testing.T) {
 	}
 }
 
-// Until a silent model answers or is given up, the caller always knows that somebody waits: an answer is due, or a sentence says so.
+// Until a silent model answers or is given up, the caller is always informed of the wait: by Thinking, or by a message.
 func TestSilentModelIsOneWait(t *testing.T) {
 	for name, asks := range map[string]func(*caller){
 		"typed": func(c *caller) { c.typeText("Hello") },
@@ -107,7 +107,7 @@ func TestSilentModelIsOneWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			converse(t, weather, func(t *testing.T, _ *harness, c *caller, _ *bridgetest.Conn) {
 				asks(c)
-				time.Sleep(8 * time.Second) // the first remedy was tried, and the person told
+				time.Sleep(8 * time.Second) // the first remedy was tried, and the person was informed
 				thinking, told := false, false
 				for _, e := range c.entries() {
 					switch e := e.event.(type) {
@@ -127,7 +127,7 @@ func TestSilentModelIsOneWait(t *testing.T) {
 	}
 }
 
-// A caller that is back knows nothing of what another one got.
+// A returning caller does not have the events of the previous caller.
 func TestThinkingAfterReturn(t *testing.T) {
 	converse(t, resumable, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")

@@ -72,7 +72,7 @@ func (te *turnEstimate) recordUsage(t wire.Tokens) {
 	te.context.Prompt, te.context.Total = t.Total, t.Total
 }
 
-// startTurn starts the estimate of a new turn.
+// startTurn starts the estimate of a new turn. Its argument is the number of tokens sent before, in thousandths.
 func (te *turnEstimate) startTurn(sentMilliTokens uint64) {
 	te.sentBefore, te.reservedIn, te.reservedOut = sentMilliTokens, questionTokens, te.answerReserve
 }
@@ -99,7 +99,8 @@ func (te *turnEstimate) maxMicros() int {
 	return int(te.prices.Cost(te.context)+te.prices.MaxCost(te.reservedIn, te.reservedOut)) + 1
 }
 
-// checkBudget returns the estimate for the first turn of a conversation, or an error if its cost cannot be limited.
+// checkBudget returns the estimate for the first turn of a conversation. It returns an error if money is limited, but the
+// price is unknown or the first turn may cost more. The argument at is as in checkModel.
 func (h *hostState) checkBudget(o SessionRequest, c liveconfig.Config, at string) (first Cost, err error) {
 	m, ok := h.options.Prices.PricesOf(c.Model)
 	most := o.MaxDollars()

@@ -67,7 +67,8 @@ func (s *Session) endAnswerHold() {
 	s.isAnswerHeld = false
 }
 
-// judgePause asks whether the person has finished. Prosody answers at once, and the judge, if there is one, a little later.
+// judgePause asks whether the person has finished in the pause with this number. Prosody answers at once, and the judge, if
+// there is one, a little later.
 func (s *Session) judgePause(pause uint32) {
 	pcm := s.uplink.RecentAudio(judgedAudio, prosody.Rate)
 	judge := s.host.options.TurnJudge

@@ -12,8 +12,8 @@ import (
 	"voxgate/media"
 )
 
-// takeTurns plays a script: "q500" is quiet, "s800" a voice and "n300" noise of so many milliseconds, "-500" no audio at all,
-// "answer2000" an answer of the model of that length, and "interrupted" and "complete" end its turn.
+// takeTurns plays a script. The numbers are milliseconds: "q500" is quiet, "s800" a voice, "n300" noise, "-500" no audio at
+// all, and "answer2000" an answer of the model. "interrupted" and "complete" end its turn.
 func takeTurns(t *testing.T, c *caller, l *bridgetest.Conn, script string) {
 	t.Helper()
 	for _, word := range strings.Fields(script) {
@@ -46,7 +46,7 @@ func takeTurns(t *testing.T, c *caller, l *bridgetest.Conn, script string) {
 	}
 }
 
-// turnLog is what the caller was told about turns.
+// turnLog returns the caller's events about turns.
 func (c *caller) turnLog() string {
 	var words []string
 	for _, e := range c.events() {
@@ -73,7 +73,7 @@ func (c *caller) turnLog() string {
 // gatewayTurns is a config in which the gateway decides about turns.
 const gatewayTurns = `{"voxgate":{"turns":{"by":"gateway"%s}}}`
 
-// TestGatewayTakesTurns plays each state of turn taking to a scripted model: what it gets, and what the caller is told.
+// TestGatewayTakesTurns plays each state of turn taking, and checks the model's input and the caller's events.
 func TestGatewayTakesTurns(t *testing.T) {
 	const start, end = "mark activityStart", "mark activityEnd"
 	for name, row := range map[string]struct{ settings, script, marks, events string }{
@@ -166,8 +166,8 @@ func TestATurnSurvivesItsConnection(t *testing.T) {
 	const start, end = "mark activityStart", "mark activityEnd"
 	for name, row := range map[string]struct {
 		before, after string
-		marks         string        // of the next connection
-		audio         time.Duration // that it gets at least
+		marks         string        // marks that the next connection gets
+		audio         time.Duration // minimum of the audio that it gets
 	}{
 		"quiet":           {"q1000", "q500 s900 q2000", start + ", " + end, 1200 * time.Millisecond},
 		"talking":         {"q500 s600", "s600 q2000", start + ", " + end, 1500 * time.Millisecond},
@@ -233,7 +233,7 @@ func TestATurnEndsWithItsReason(t *testing.T) {
 					t.Errorf("the model got: %s, want %s", got, row.marks)
 				}
 				checkMarkedAudio(t, l)
-				log := strings.TrimSuffix(c.turnLog(), map[bool]string{true: "speaks"}[name == "the caller is lost"]) // nobody is told its end
+				log := strings.TrimSuffix(c.turnLog(), map[bool]string{true: "speaks"}[name == "the caller is lost"]) // there is no caller then
 				if strings.Count(log, "held") > strings.Count(log, "resumed")+strings.Count(log, "interrupted") || strings.HasSuffix(log, "speaks") {
 					t.Errorf("the caller got: %s", log)
 				}
@@ -242,8 +242,8 @@ func TestATurnEndsWithItsReason(t *testing.T) {
 	}
 }
 
-// TestAHeldAnswerGoesOn hears an answer around a short word: it stops within 450 ms of the word, or within 150 ms if it has only begun,
-// goes on within 600 ms of the word's end, and nothing of it is missing.
+// TestAHeldAnswerGoesOn says a short word during an answer. The answer stops within 450 ms, or 150 ms if it has only begun. It
+// continues within 600 ms of the word's end, and is complete.
 func TestAHeldAnswerGoesOn(t *testing.T) {
 	for name, row := range map[string]struct {
 		before string
@@ -283,7 +283,7 @@ func TestAHeldAnswerGoesOn(t *testing.T) {
 	}
 }
 
-// fixedJudge gives the same answer to every question, after a time.
+// fixedJudge gives the same verdict on every pause, after a delay.
 type fixedJudge struct {
 	finished float64
 	ok       bool
@@ -296,7 +296,7 @@ func (j *fixedJudge) Ask(pcm []int16, answer func(finished float64, ok bool)) {
 	time.AfterFunc(j.after, func() { answer(j.finished, j.ok) })
 }
 
-// TestTurnJudge checks that the judge decides how long a pause may be, and that prosody does where the judge has no answer.
+// TestTurnJudge checks that the judge determines the length of a pause, or prosody if the judge has no answer.
 func TestTurnJudge(t *testing.T) {
 	const start, end = "mark activityStart", "mark activityEnd"
 	for name, row := range map[string]struct {
@@ -323,7 +323,7 @@ func TestTurnJudge(t *testing.T) {
 	}
 }
 
-// TestTurnsOfAnyRate has a client change the rate of its sound within a frame.
+// TestTurnsOfAnyRate changes the sample rate of the client's audio within a frame.
 func TestTurnsOfAnyRate(t *testing.T) {
 	config := fmt.Appendf(nil, gatewayTurns, `,"patience":{"most":300}`)
 	converse(t, bridge.SessionRequest{Config: config}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
@@ -350,8 +350,8 @@ func TestTurnsOfAnyRate(t *testing.T) {
 	})
 }
 
-// TestAnAnswerAfterARetraction puts the call on hold while the person goes on with a retracted turn, which then gets no answer.
-// What the model says afterwards is heard all the same.
+// TestAnAnswerAfterARetraction puts the call on hold while the person continues a retracted turn, which then gets no answer.
+// Later answers of the model are still played.
 func TestAnAnswerAfterARetraction(t *testing.T) {
 	config := fmt.Appendf(nil, gatewayTurns, `,"patience":{"most":200}`)
 	converse(t, bridge.SessionRequest{Config: config}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {

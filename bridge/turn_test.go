@@ -32,7 +32,7 @@ func TestBurstPlaysInRealTime(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		begin := r.elapsed()
 		l.SendAnswer(7, 30*time.Second)
-		l.SendAnswer(8, time.Second) // the next turn waits for its time
+		l.SendAnswer(8, time.Second) // the next turn waits in the playout
 		time.Sleep(time.Minute)
 		c.checkLog("SetupComplete Speaking 7*1500 TurnComplete Speaking 8*50 TurnComplete")
 		_, at := findEvents[bridge.TurnComplete](c)
@@ -60,7 +60,7 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// The whole answer is here and its end is known, when the model is interrupted: it is cut all the same.
+// An interruption of the model also ends an answer that was received completely and is still played.
 func TestInterruptedDuringPlayback(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendAnswer(7, 10*time.Second)
@@ -117,7 +117,7 @@ func TestTypedTextInterrupts(t *testing.T) {
 	}
 }
 
-// The model has said it all, but it is not yet played: the server may or may not call that an interruption.
+// Typed text interrupts an answer that was received completely. The server may or may not report an interruption.
 func TestTypedTextInterruptsPlayback(t *testing.T) {
 	for name, then := range map[string][]string{
 		"interrupted":        {`"interrupted":true`, `"turnComplete":true`},
@@ -127,7 +127,7 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 	} {
 		for _, complete := range []bool{false, true} {
 			if complete && then != nil {
-				continue // the turn was over for the server
+				continue // the server has already ended the turn
 			}
 			t.Run(name, func(t *testing.T) {
 				converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
@@ -150,7 +150,7 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 	}
 }
 
-// The end of a turn is reported when typed text has cut off one that the server had completed, and the next has no voice.
+// If typed text interrupts a turn that the server has completed, and the next turn has no voice, its end is reported, too.
 func TestSilentTurnAfterTypedText(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		l.SendAnswer(7, 10*time.Second)
@@ -169,7 +169,7 @@ func TestTypedTextIntoSilence(t *testing.T) {
 		c.typeText("hello again")
 		c.doCommand(bridge.Message{Parts: []byte(`[{"text":"a hint"}]`)})
 		l.SendVoice(8, 2*time.Second)
-		c.doCommand(bridge.Message{Parts: []byte(`[{"text":"another hint"}]`)}) // wants no answer, so it cuts nothing off
+		c.doCommand(bridge.Message{Parts: []byte(`[{"text":"another hint"}]`)}) // an incomplete turn interrupts nothing
 		c.doCommand(bridge.Text{Text: "an action"})
 		l.SendAnswer(8, time.Second)
 		time.Sleep(5 * time.Second)
@@ -213,7 +213,7 @@ func TestTextOnly(t *testing.T) {
 	}
 }
 
-// There is no voice to cut off: the server says whether it was interrupted.
+// A written answer has no voice to interrupt. The server reports whether it was interrupted.
 func TestTypedTextIntoText(t *testing.T) {
 	converse(
 		t,

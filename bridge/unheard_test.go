@@ -10,8 +10,8 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// TestTheModelLearnsWhatWasHeard interrupts an answer of four words after the second. The model has sent all of them, and is told that two
-// were heard: by a note if it takes one, or else with the next text.
+// TestTheModelLearnsWhatWasHeard interrupts an answer of four words after the second word. The model has sent all four, and is
+// informed that two were heard: by a note if it accepts notes, otherwise with the next text.
 func TestTheModelLearnsWhatWasHeard(t *testing.T) {
 	const note = `(The person interrupted your last answer, and heard of it only: "one two ")`
 	interrupt := func(c *caller, _ *bridgetest.Conn) { c.doCommand(bridge.Interrupt{}) }

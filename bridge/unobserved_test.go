@@ -7,7 +7,7 @@ import (
 	"voxgate/bridge/toolcalls"
 )
 
-// Where nobody observes, nothing is made for it: not per turn, not per call.
+// Without an observer, no observations are built, neither per turn nor per call.
 func TestNobodyObserves(t *testing.T) {
 	s := &Session{output: &modelOutput{}}
 	now := time.Now()

@@ -12,10 +12,10 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// brief is a config that can be changed in place.
+// brief returns a config that can be changed in place.
 func brief(text string) string { return fmt.Sprintf(`{"systemInstruction":%q}`, text) }
 
-// warm is a config that cannot be changed in place, and differs from others.
+// warm returns a config with a temperature, which cannot be changed in place.
 func warm(temperature string) string {
 	return fmt.Sprintf(`{"generationConfig":{"temperature":%s}}`, temperature)
 }
@@ -25,7 +25,7 @@ func (c *caller) updateConfig(config string) {
 	c.doCommand(bridge.UpdateConfig{Config: []byte(config)})
 }
 
-// checkStillWorks checks that the conversation goes on over l.
+// checkStillWorks checks that the conversation continues on connection l.
 func (c *caller) checkStillWorks(l *bridgetest.Conn) {
 	c.r.t.Helper()
 	c.clearLog()
@@ -63,7 +63,7 @@ func TestUpdateReconnects(t *testing.T) {
 	})
 }
 
-// Each answer names the command that it answers, whatever the backend changes meanwhile and whatever Gemini rejects.
+// Each answer has the ReplyTo of its command, whatever the backend changes and Gemini rejects meanwhile.
 func TestAnswersNameTheirRequest(t *testing.T) {
 	converse(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -95,7 +95,7 @@ func TestAnswersNameTheirRequest(t *testing.T) {
 	})
 }
 
-// repliesOf returns the type of each answer that the caller got, and what it answers.
+// repliesOf returns the type and the ReplyTo of each answer that the caller got.
 func repliesOf(c *caller) (replies []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +108,7 @@ func repliesOf(c *caller) (replies []string) {
 	return replies
 }
 
-// What Gemini has refused is in no later change, and goes to no other gateway.
+// A change that Gemini has rejected is not part of later changes, and is not passed on to other gateways.
 func TestAChangeThatGeminiRefuses(t *testing.T) {
 	open := bridge.SessionRequest{Resumable: true, Config: []byte(warm("0.1"))}
 	runTwoGateways(t, open, func(t *testing.T, a, b *harness, c *caller, l *bridgetest.Conn) {
@@ -144,8 +144,8 @@ func TestAChangeThatGeminiRefuses(t *testing.T) {
 	})
 }
 
-// Of two changes on their way the second has the first in it: if both are refused, both are undone, and if the first is, its configuration
-// alone.
+// Of two pending changes, the second includes the first. If both are rejected, both are undone. If only the first is rejected,
+// only its configuration is undone.
 func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 	for _, both := range []bool{true, false} {
 		converse(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
@@ -159,7 +159,7 @@ func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 				m, left = r.up.NextConn().AssertDialledFor("0.1", "h"), "0.1"
 			}
 			m.AcceptSetup()
-			c.doCommand(bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}}) // takes another connection
+			c.doCommand(bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}}) // needs another connection
 			m = r.up.NextConn().AssertDialledFor(left, "h").AcceptSetup()
 			if !strings.Contains(m.Raw, "Leda") {
 				t.Errorf("dialled with %s", m.Raw)
@@ -181,7 +181,7 @@ func TestUpdateRefusedHere(t *testing.T) {
 	})
 }
 
-// What comes while the first link is dialled is answered after it, in order, also what is refused.
+// Updates during the first dial are answered after it, in order, and rejected ones too.
 func TestUpdateWhileDialling(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t)
@@ -238,7 +238,7 @@ func TestUpdatesAreBounded(t *testing.T) {
 	})
 }
 
-// A refused update is nothing to dial for.
+// A rejected update does not cause a dial.
 func TestRefusedUpdateWhileWaiting(t *testing.T) {
 	converse(t, bridge.SessionRequest{Config: []byte(warm("0.4"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -252,19 +252,19 @@ func TestRefusedUpdateWhileWaiting(t *testing.T) {
 	})
 }
 
-// Another model knows nothing of the conversation, and of its calls.
+// Another model does not know the conversation or its calls.
 func TestUpdateOfTheModel(t *testing.T) {
 	converse(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.CallTools("a weather")
 		l.SendHandle("h")
-		time.Sleep(time.Second) // or the call and the wait for its end would be over at the same moment
+		time.Sleep(time.Second) // otherwise the call and the wait for its end would end at the same moment
 		c.updateConfig(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))
 		m := r.up.NextConn().AssertDialledFor("", "")
 		if m.Setup.Model != "models/gemini-3.1-flash-live-preview" {
 			t.Errorf("dialled %q", m.Setup.Model)
 		}
 		m.AcceptSetup()
-		c.checkLog("SetupComplete ToolCall(a) ToolCallCancellation(a) ErrorEvent Log SetupComplete") // once the call was over
+		c.checkLog("SetupComplete ToolCall(a) ToolCallCancellation(a) ErrorEvent Log SetupComplete") // after the end of the call
 		c.checkWarning("fresh session")
 		c.checkAnswerRejected("a", "")
 		m.DropConnection()
@@ -274,7 +274,7 @@ func TestUpdateOfTheModel(t *testing.T) {
 	})
 }
 
-// What the model takes in mid-session is changed in place, at once and without another link.
+// Fields that the model accepts within a session are changed in place, at once and without another connection.
 func TestUpdateInPlace(t *testing.T) {
 	converse(t, bridge.SessionRequest{Config: []byte(brief("long"))}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
@@ -295,7 +295,7 @@ func TestUpdateInPlace(t *testing.T) {
 			t.Errorf("%d SETUP_COMPLETEs", n)
 		}
 		r.up.AssertNoDial()
-		// A resumed session may have kept what it was set up with.
+		// A resumed session may have kept its original setup.
 		m := r.dropConnection(l)
 		if got := m.Setup.SystemInstruction.Parts[0].Text; got != "short" {
 			t.Errorf("resumed with %q", got)
@@ -311,7 +311,7 @@ func setups(c *caller) []bridge.SetupComplete {
 	return found
 }
 
-// What needs another link waits until nobody speaks; the old link serves until then.
+// A change that needs another connection waits until neither side speaks. The old connection serves until then.
 func TestUpdateWaitsForAQuietMoment(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")

@@ -14,7 +14,7 @@ func TestSpeechBeforeTheSetupIsKept(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t)
 		c := r.startCaller(bridge.SessionRequest{})
-		l := r.up.NextConn() // dialled, and not accepted for a while
+		l := r.up.NextConn() // dialled, but its setup is not accepted for a while
 		<-c.seated
 		said := countingPCM(0, 16000*3)
 		c.sendInRealTime(said[:32000])
@@ -54,7 +54,7 @@ func TestMicrophoneRatesAndBlockSizes(t *testing.T) {
 					if !slices.Equal(got, said[:len(got)]) || len(got) <= len(said)-size {
 						t.Fatalf("%d of %d samples", len(got), len(said))
 					}
-					if block >= size && len(got) < len(said)-len(said)%block { // it would delay all that follows
+					if block >= size && len(got) < len(said)-len(said)%block { // the missing audio would delay all later audio
 						t.Fatalf("of blocks of %d samples %d are kept back", block, len(said)-len(got))
 					}
 					mic.Flush()
@@ -78,7 +78,7 @@ func TestMicRates(t *testing.T) {
 	})
 }
 
-// Silence goes in messages of 40 ms, and the first sound after it at once, with what waited.
+// Silence is sent in messages of 40 ms. The first sound after it is sent at once, with the waiting silence.
 func TestSilenceGoesInPairs(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, _ *harness, c *caller, l *bridgetest.Conn) {
 		for range 5 {
@@ -95,7 +95,7 @@ func TestSilenceGoesInPairs(t *testing.T) {
 	})
 }
 
-// A message that no link can carry must not be taken in: each link would fail on it.
+// A message that cannot be sent on any connection must be rejected: each connection would fail on it.
 func TestBrokenPartsAreRefused(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		for _, parts := range []string{``, `[{"text":`, `{"text":"no array"}`, `null`} {
@@ -112,7 +112,7 @@ func TestBrokenPartsAreRefused(t *testing.T) {
 	})
 }
 
-// A server that stops to read makes the writer fail; what it was about to send goes with the next link.
+// If the server stops reading, the writer fails. The unsent input goes to the next connection.
 func TestStalledWriter(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
 		r := newHarness(t)
@@ -128,14 +128,14 @@ func TestStalledWriter(t *testing.T) {
 		time.Sleep(time.Second)
 		got := second.ReceivedPCM()
 		l.ContinueReading()
-		silence := make([]int16, 24000) // behind it, since nothing more comes
+		silence := make([]int16, 24000) // the silence after the speech, because no more audio comes
 		if !slices.Equal(got, append(said, silence...)) {
 			t.Errorf("%d of %d samples, or in another order", len(got), len(said))
 		}
 	})
 }
 
-// What does not fit the way in which speech is found is refused: Gemini would close the session for it.
+// Marks that do not fit the detection of speech are rejected, because Gemini would close the session.
 func TestMarksThatDoNotFit(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, auto *caller, _ *bridgetest.Conn) {
 		byHand, _ := r.connectCaller(manual)

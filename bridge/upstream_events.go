@@ -244,7 +244,7 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	return lacks
 }
 
-// lacksAnswer reports whether a message ends a turn without the expected answer.
+// lacksAnswer reports whether a message ends a turn without the expected answer. endsCall is as in onContent.
 func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
 	t, config := &s.output.turn, s.keeper.Config()
 	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.HasText && !c.HasThought
@@ -270,7 +270,7 @@ func (m *modelOutput) unspokenText(c *wire.ServerContent) string {
 // requestSpeech asks the model to speak an answer that it has only written, because a caller on a telephone cannot read.
 // It returns false if it has not asked.
 func (s *Session) requestSpeech(ctx context.Context, text string) bool {
-	const most = 2 // attempts in a row
+	const most = 2 // maximum of consecutive attempts
 	if s.overBudget || s.onHold || s.output.textOnlyAnswers >= most {
 		return false
 	}

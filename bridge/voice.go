@@ -130,8 +130,8 @@ func (v *voice) playSound(pcm []int16) error {
 // voiceDuration returns the duration of voice samples.
 func voiceDuration(pcm []int16) time.Duration { return media.Duration(len(pcm), wire.OutputRate) }
 
-// cutCauseOr returns why a turn's voice was dropped, or otherwise if it was heard to the end. It is safe for concurrent
-// use.
+// cutCauseOr returns the cause for which a turn's voice was dropped. If the voice was heard to its end, it returns the
+// cause in the argument otherwise. It is safe for concurrent use.
 func (v *voice) cutCauseOr(heard bool, otherwise Cause) Cause {
 	if heard {
 		return otherwise

@@ -16,7 +16,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 )
 
-// walk is a person with whom everything happens at random, over links that are lost at random.
+// walk is a conversation with random actions of the person, and with random losses of connections.
 type walk struct {
 	t              *testing.T
 	r              *harness
@@ -24,19 +24,19 @@ type walk struct {
 	c              *caller
 	said           []time.Duration
 	texts          int
-	free, freeText int      // how much of it need not have come
-	line           []string // what happened
+	free, freeText int      // numbers of sentences and texts that need not have arrived
+	line           []string // log of the actions
 	pick           func(n int) int
 	model, config  string
 	manual         bool
-	temperature    int // of the newest configuration
+	temperature    int // number in the newest configuration
 }
 
 func (w *walk) note(format string, args ...any) {
 	w.line = append(w.line, fmt.Sprintf("%v ", w.r.elapsed().Round(time.Millisecond))+fmt.Sprintf(format, args...))
 }
 
-// idle is silence, in which tools are answered.
+// idle sends silence, and answers the open calls.
 func (w *walk) idle(d time.Duration) {
 	for range int(d / (20 * time.Millisecond)) {
 		w.c.sendAudio(make([]int16, 320))
@@ -45,7 +45,7 @@ func (w *walk) idle(d time.Duration) {
 	}
 }
 
-// tools answers what was asked more than a second ago.
+// tools answers the calls that came more than a second ago.
 func (w *walk) tools() {
 	w.c.mu.Lock()
 	diary := slices.Clone(w.c.diary)
@@ -76,7 +76,7 @@ func (w *walk) away(d time.Duration) {
 	}
 }
 
-// print shows what happened, if anything went wrong.
+// print logs the actions if the test has failed.
 func (w *walk) print() {
 	if w.t.Failed() {
 		for _, e := range w.m.saw(emulator.EventOpened, emulator.EventFault, emulator.EventRefused,
@@ -105,7 +105,7 @@ func (w *walk) print() {
 	}
 }
 
-// world is a scenario at random, and the model of it.
+// world returns a random scenario and a random model.
 func world(pick func(n int) int) (s emulator.Scenario, model string) {
 	s.Handles = []string{"prompt", "withheld"}[pick(2)]
 	if pick(2) == 0 {
@@ -133,7 +133,7 @@ func world(pick func(n int) int) (s emulator.Scenario, model string) {
 		s.Faults = append(s.Faults, f)
 	}
 	model = []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"}[pick(3)]
-	if pick(4) == 0 && model == "gemini-3.8-live" { // the others would call, not say so, and close for what is said then
+	if pick(4) == 0 && model == "gemini-3.8-live" { // other models would call silently, and close on speech during the call
 		s.Faults = append(s.Faults, emulator.Fault{On: on[pick(len(on))], Nth: 1 + pick(3), Times: 1, Stall: true, Connections: []int{1, 2}})
 	}
 	return s, model
@@ -176,7 +176,7 @@ func (w *walk) goesOn(seed int64) {
 	}
 }
 
-// act has something happen, and returns how long nothing shall happen then.
+// act carries out an action, and returns the pause after it.
 func (w *walk) act(action string) (pause time.Duration) {
 	pause = time.Duration(200+w.pick(3000)) * time.Millisecond
 	switch action {
@@ -194,7 +194,7 @@ func (w *walk) act(action string) (pause time.Duration) {
 		w.note("tool")
 		w.c.typeText(`/tool weather {}`)
 		if pause = time.Duration(w.pick(4000)) * time.Millisecond; w.model != "gemini-3.8-live" {
-			pause += 5 * time.Second // it does not listen meanwhile
+			pause += 5 * time.Second // the model does not listen during the call
 		}
 	case "away":
 		if all, _ := findEvents[bridge.SetupComplete](w.c); len(all) == 0 {
@@ -209,7 +209,7 @@ func (w *walk) act(action string) (pause time.Duration) {
 		w.update(`{"systemInstruction":"i %d",`)
 	case "clear":
 		w.note("clear")
-		w.free = len(w.said) // what was not heard yet need not be heard any more
+		w.free = len(w.said) // speech that has not arrived yet may now be dropped
 		w.freeText = w.texts
 		w.c.doCommand(bridge.ClearContext{})
 	case "context":
@@ -218,7 +218,7 @@ func (w *walk) act(action string) (pause time.Duration) {
 	return pause
 }
 
-// say has the person say a sentence, of a length of its own.
+// say sends a sentence whose length is unique, perhaps with a short pause in it.
 func (w *walk) say() {
 	d := time.Duration(600+100*len(w.said)) * time.Millisecond
 	w.said = append(w.said, d)
@@ -238,20 +238,20 @@ func (w *walk) say() {
 	}
 }
 
-// update changes the configuration; the field has a number.
+// update changes the configuration. field is a format for a field with a number.
 func (w *walk) update(field string) {
 	w.temperature++
 	w.note("update")
 	w.c.updateConfig(strings.Replace(w.config, "{", fmt.Sprintf(field, w.temperature), 1) + strings.TrimPrefix(declare("weather"), "{"))
 }
 
-// check compares what the model got with what was said, typed and answered.
+// check compares the model's input with the sentences, typed texts and answers.
 func (w *walk) check() {
 	fault := func(format string, args ...any) {
 		w.note("FAULT: "+format, args...)
 		w.t.Fail()
 	}
-	count := make([]map[int]int, len(w.said)) // by sentence and link
+	count := make([]map[int]int, len(w.said)) // by sentence and connection
 	for i, want := range w.said {
 		count[i] = map[int]int{}
 		for _, e := range w.m.saw(emulator.EventUserTurn) {
@@ -296,7 +296,7 @@ func (w *walk) check() {
 	}
 }
 
-// Everything at random: what is said and typed arrives, no call is answered twice on a link, and the end is the goodbye.
+// In random conversations, all speech and text arrives, no call is answered twice on a connection, and Goodbye ends them.
 // WALK=first:count chooses other walks.
 func TestRandomConversations(t *testing.T) {
 	first, count := int64(1), int64(4)

@@ -9,7 +9,7 @@ import (
 	"voxgate/bridge"
 )
 
-// A watcher learns once what the model is set up with: at the start if that is done, and else when it is.
+// A watcher gets one SetupComplete: at once if the setup is complete, otherwise when it is.
 func TestWatchersGetOneSetup(t *testing.T) {
 	for name, early := range map[string]bool{"before the set-up": true, "after it": false} {
 		runWithFakeClock(t, func(t *testing.T) {

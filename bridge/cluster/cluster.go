@@ -106,10 +106,10 @@ type Cluster struct {
 
 	mu         sync.Mutex
 	entries    map[*Entry]struct{}
-	endedConvs map[string]*endedConv // by ID
+	endedConvs map[string]*endedConv // ended conversations by ID
 	countOrder uint64                // sequence number of the last call of SetUsage
-	isLeaving  bool                  // accepts no more conversations
-	isStopped  bool                  // has no more conversations
+	isLeaving  bool                  // this gateway accepts no more conversations
+	isStopped  bool                  // this gateway has no more conversations
 	otherCount int                   // number of other gateways that accept conversations
 }
 
@@ -252,8 +252,8 @@ func (e *Entry) EndIfTaken(generation uint64) bool {
 // TakeOver takes over a conversation from another gateway, with the next generation. parse decodes the snapshot of the
 // conversation. accept decides whether to take the conversation, and may block.
 //
-// TakeOver returns 0 if the conversation was not found or not accepted. The error is [ErrUnavailable] or the error of
-// ctx.
+// TakeOver returns the new generation, or 0 if the conversation was not found or not accepted. The error is
+// [ErrUnavailable] or the error of ctx.
 func (c *Cluster) TakeOver(
 	ctx context.Context, id string, parse func(value []byte) (Snapshot, error), accept func(generation uint64) bool,
 ) (generation uint64, err error) {
@@ -286,8 +286,8 @@ func (c *Cluster) TakeOver(
 	return 0, ErrUnavailable
 }
 
-// findSnapshot reads the snapshot of a conversation, or returns nil. It waits for a gateway that is about to release
-// it.
+// findSnapshot returns the snapshot of a conversation with its generation, or nil. It waits for a gateway that is about to
+// release the conversation.
 func (c *Cluster) findSnapshot(ctx context.Context, id string, parse func([]byte) (Snapshot, error)) (Snapshot, uint64, error) {
 	for start := time.Now(); ; {
 		value, generation, err := c.Store.Get(ctx, snapshotKey(id))
@@ -363,7 +363,7 @@ func (c *Cluster) writeEntry(ctx context.Context, r *Entry) {
 	r.pending, r.isStored = nil, true
 	c.mu.Unlock()
 	now, err := c.updateEntry(ctx, r.id, r.generation, next, c.SnapshotTTL+leaseTime)
-	if err == nil && now == 0 { // expired in the store
+	if err == nil && now == 0 { // the entry has expired in the store
 		next = r.stored
 		now, err = c.updateEntry(ctx, r.id, r.generation, next, c.SnapshotTTL+leaseTime)
 	}

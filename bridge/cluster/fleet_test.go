@@ -20,7 +20,7 @@ type talk struct {
 	Said string
 }
 
-// fakeQuota is the quota of the model "m": how long Google refuses this gateway, and what others have reported.
+// fakeQuota holds times in ns for the model "m": how long Google refuses this gateway, and the report of other gateways.
 type fakeQuota struct{ refused, learned atomic.Int64 }
 
 func (q *fakeQuota) RefusedModels() map[string]time.Duration {
@@ -36,7 +36,7 @@ func (q *fakeQuota) LearnRefusal(model string, left time.Duration) {
 	}
 }
 
-// gateway returns a gateway of the fleet with a name.
+// gateway returns the cluster connection of a gateway with this name.
 func gateway(t *testing.T, s store.Store, name string) (*cluster.Cluster, *fakeQuota) {
 	t.Helper()
 	quota := &fakeQuota{}
@@ -45,7 +45,7 @@ func gateway(t *testing.T, s store.Store, name string) (*cluster.Cluster, *fakeQ
 	return f, quota
 }
 
-// take takes a conversation over, if what was said of it is as expected.
+// take takes a conversation over, if its snapshot has the expected text.
 func take(t *testing.T, f *cluster.Cluster, id, said string) uint64 {
 	t.Helper()
 	var found *talk
@@ -92,7 +92,7 @@ func TestTake(t *testing.T) {
 	})
 }
 
-// A backend that has just seen a conversation in the list of another gateway reaches it.
+// FindOwner also finds a conversation that a gateway has listed but not yet written to the store.
 func TestOwnerIsFoundBeforeTheFirstWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := store.NewMemory()
@@ -158,7 +158,7 @@ func TestOthers(t *testing.T) {
 		a, quota := gateway(t, shared, "a")
 		b, theirs := gateway(t, shared, "b")
 		r := a.AddEntry("x", 1, func() {})
-		time.Sleep(6 * time.Second) // both have looked since both were there
+		time.Sleep(6 * time.Second) // both gateways have counted the others since both exist
 		if list, err := b.OtherGateways(t.Context()); err != nil || len(list) != 1 || list["a"] != 1 || a.IsAlone() || b.IsAlone() {
 			t.Errorf("knows of %v, %v", list, err)
 		}
@@ -169,7 +169,7 @@ func TestOthers(t *testing.T) {
 		}
 		a.StopAccepting()
 		r.End(nil)
-		time.Sleep(11 * time.Second) // both look every 5 s, one of them first
+		time.Sleep(11 * time.Second) // both count every 5 s, one of them first
 		if !b.IsAlone() {
 			t.Error("a gateway that leaves counts")
 		}

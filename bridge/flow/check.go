@@ -11,7 +11,7 @@ const (
 	// maxSteps limits the steps of a plan, and maxFields the fields of a step. The model reads the current step at each
 	// turn.
 	maxSteps, maxFields = 100, 30
-	maxName             = 64 // bytes
+	maxName             = 64 // limit of a step's name, in bytes
 )
 
 // PlanError describes a fault in a plan.

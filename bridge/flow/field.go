@@ -146,7 +146,7 @@ func parsePhone(text string) (string, bool) {
 	return number, len(n) >= 3 && len(n) <= 15 && strings.Trim(n, "0123456789") == ""
 }
 
-// parseRange parses "1 to 4", "1-4" or "4". An empty text means no limit.
+// parseRange parses "1 to 4", "1-4" or "4". For an empty text, limited is false.
 func parseRange(text string) (from, to float64, limited bool, err error) {
 	if text == "" {
 		return 0, 0, false, nil

@@ -32,8 +32,8 @@ type Step struct {
 	Name        string   `json:"name"`
 	Instruction string   `json:"text,omitzero"`  // appended to the agent's instruction
 	Tools       []string `json:"tools,omitzero"` // patterns of tools that can be called only in this step, and in others that list them
-	Fields      []Field  `json:"ask,omitzero"`   // must be collected before the step ends
-	Next        []string `json:"next,omitzero"`  // steps that may follow; empty means this is the last
+	Fields      []Field  `json:"ask,omitzero"`   // values to collect before the step ends
+	Next        []string `json:"next,omitzero"`  // steps that may follow; empty means that this is the last step
 }
 
 // Field is a value to collect from the person.
@@ -46,7 +46,7 @@ type Field struct {
 // steps.
 type State struct {
 	Step   string         `json:"step,omitzero"`
-	Fields map[string]any `json:"fields,omitzero"` // texts and numbers
+	Fields map[string]any `json:"fields,omitzero"` // collected values, texts and numbers, by field
 }
 
 // Flow is a plan with the state of a conversation in it. The zero Flow has no steps. Flow is a value: Advance and
@@ -59,8 +59,8 @@ type Flow struct {
 // NewFlow returns the flow of a new conversation.
 func NewFlow(plan Plan) Flow { return Flow{}.WithPlan(plan) }
 
-// ResumeFlow returns the flow of a resumed conversation. If the plan no longer has the step that at names, the flow
-// starts over.
+// ResumeFlow returns the flow of a resumed conversation, which was in the state at. If the plan no longer has the step of
+// that state, the flow starts over.
 func ResumeFlow(plan Plan, at State) Flow {
 	if plan.stepIndex(at.Step) < 0 {
 		return NewFlow(plan)
@@ -200,8 +200,8 @@ func (f Flow) FunctionDeclaration() *tools.Declaration {
 	}
 }
 
-// Advance goes to the step that the model asks for, if the plan allows it. answer names the current step, or the
-// problem. Valid fields are stored in any case.
+// Advance goes to the step that the model asks for, if the plan allows it, and returns the changed flow. answer names the
+// current step, or the problem. moved is false if no step begins. Valid fields are stored in any case.
 func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, moved bool) {
 	s := f.currentStep()
 	if s == nil {

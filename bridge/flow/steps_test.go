@@ -90,7 +90,7 @@ func TestAdvance(t *testing.T) {
 			`{"name":"Ada","guests":7}`, "identify",
 			`Not yet: guests must be a number from 1 to 4; step must be "book" or "greet".`, `{"name":"Ada"}`,
 		},
-		{`{"step":"greet"}`, "greet", "", `{"name":"Ada"}`}, // back without the rest
+		{`{"step":"greet"}`, "greet", "", `{"name":"Ada"}`}, // going back does not need the other fields
 		{`{"pet":"a cat"}`, "greet", `Not yet: unknown field "pet".`, `{"name":"Ada"}`},
 		{`{}`, "identify", "", `{"name":"Ada"}`},
 		{`{"step":"book","guests":2}`, "book", "", `{"guests":2,"name":"Ada"}`},
@@ -182,7 +182,7 @@ func TestDeclaration(t *testing.T) {
 			`"name":{"type":"string","description":"a text"},"rate":{"type":"number","description":"a number"},` +
 			`"step":{"type":"string","enum":["pay"],"description":"The step to go on to."}},"required":["guests","bed","rate"],"type":"object"}`},
 		{"pay", `{"properties":{"card":{"type":"string","description":"digits whose last one, the check digit, fits the others"},` +
-			`"step":{"type":"string","enum":["bye","room"],"description":"The step to go on to."}},` + top}, // the way back is free
+			`"step":{"type":"string","enum":["bye","room"],"description":"The step to go on to."}},` + top}, // going back does not need the fields
 	} {
 		d := flow.ResumeFlow(plan, flow.State{Step: test.step, Fields: map[string]any{"name": "Ada"}}).FunctionDeclaration()
 		if got := string(d.Parameters); d.Name != flow.FunctionName || got != test.want {

@@ -20,9 +20,9 @@ import (
 // "VIDEO". TEXT is required, and is the price of modalities without their own.
 type ModelPrices struct {
 	Input    map[string]float64 `json:"input"`
-	Cached   map[string]float64 `json:"cached"` // prices of input tokens served from the cache; nil means as Input
+	Cached   map[string]float64 `json:"cached"` // prices of input tokens served from the cache; nil means the prices of Input
 	Output   map[string]float64 `json:"output"`
-	Thinking float64            `json:"thinking"` // price of thinking tokens; 0 means as TEXT of Output
+	Thinking float64            `json:"thinking"` // price of thinking tokens; 0 means the price of TEXT in Output
 
 	// ValidFrom holds later prices by the day (UTC) on which they take effect: "2027-01-01". The latest prices in effect
 	// replace all others.
@@ -181,7 +181,8 @@ func priceOf(prices map[string]float64, modality string) float64 {
 	return prices["TEXT"]
 }
 
-// MaxCost returns the most that so many tokens can cost, whatever their modality, in millionths of a US dollar.
+// MaxCost returns an upper bound for the cost of these numbers of input and output tokens of any modality, in millionths
+// of a US dollar.
 func (m ModelPrices) MaxCost(in, out int) float64 {
 	return highestPrice(m.Input)*float64(in) + max(m.Thinking, highestPrice(m.Output))*float64(out)
 }

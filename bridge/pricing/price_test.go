@@ -16,10 +16,11 @@ import (
 	"voxgate/bridge/pricing"
 )
 
-// What usageMetadata costs, computed by hand from Google's prices. The messages are as Google has sent them: the first with tokens of no
-// modality and thoughts outside the total (discuss.ai.google.dev/t/188765), the second as Vertex AI spells it, the others of REST.
+// The wanted costs of usageMetadata were computed by hand from Google's prices. The messages are Google's own. The first has
+// tokens without a modality, and thoughts outside the total (discuss.ai.google.dev/t/188765). The second has the field names
+// of Vertex AI, and the others are from REST.
 func TestReceipts(t *testing.T) {
-	synctest.Test(t, receipts) // whose clock begins before any price changes
+	synctest.Test(t, receipts) // the simulated clock begins before any change of prices
 }
 
 func receipts(t *testing.T) {
@@ -76,7 +77,7 @@ func TestModelsWithoutAPrice(t *testing.T) {
 	}
 }
 
-// A price counts from its day on, in the time zone UTC.
+// A price takes effect at the beginning of its day in UTC.
 func TestAPriceChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, day := range []struct {
@@ -95,7 +96,7 @@ func TestAPriceChanges(t *testing.T) {
 	})
 }
 
-// An operator's file replaces the table. One that is wrong says where.
+// An operator's file replaces the table. The error of an invalid file names the place.
 func TestAnOperatorsPrices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "prices.json")
 	read := func(text string) (pricing.Table, error) {
@@ -139,8 +140,8 @@ func TestAnOperatorsPrices(t *testing.T) {
 	}
 }
 
-// talk is what a conversation costs in dollars, of so many minutes, as docs/cost.md describes it. A context of trigger tokens becomes one
-// of target; 0: it is never compressed.
+// talk returns the cost in dollars of a conversation of this length, as docs/cost.md describes it. A context of trigger tokens
+// is compressed to target tokens. A trigger of 0 means that it is never compressed.
 func talk(m pricing.ModelPrices, minutes, trigger, target int) float64 {
 	const prompt, heard, said, turns = 500, 500, 200, 3 // tokens; turns a minute
 	cost, context := 0.0, 0
@@ -157,7 +158,7 @@ func talk(m pricing.ModelPrices, minutes, trigger, target int) float64 {
 	return cost / 1e6
 }
 
-// The tables of docs/cost.md are made of the prices, so that they cannot go stale.
+// The tables of docs/cost.md must follow from the prices, so that they cannot become outdated.
 func TestTheDocumentOfCosts(t *testing.T) {
 	text, err := os.ReadFile("../../docs/cost.md")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"voxgate/bridge/pricing"
 )
 
-// Google counts more tokens of a prompt than it gives by modality, 4 to 15 % on 3.x: each costs something, as text.
+// Google reports 4 to 15 % of a prompt's tokens without a modality (3.x models). Each of them is priced as text.
 func TestRecordedUsageIsPaidInFull(t *testing.T) {
 	list, err := traces.ReadTests("../gemini/traces/testdata")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestRecordedUsageIsPaidInFull(t *testing.T) {
 				out += n
 			}
 			if tokens.PromptBy == nil && tokens.ResponseBy == nil {
-				continue // all of it is audio then
+				continue // then all tokens count as audio
 			}
 			listed.Prompt, listed.Response = in, out
 			listed.Total = in + out + tokens.ToolUse + tokens.Thoughts

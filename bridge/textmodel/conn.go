@@ -15,7 +15,7 @@ import (
 // conn is a connection to a text model, like [voxgate/bridge/gemini.Conn] to a Live model.
 type conn struct {
 	dialer       *Dialer
-	onLateTokens func(wire.Tokens) // gemini.Setup.OnLateTokens
+	onLateTokens func(wire.Tokens) // see gemini.Setup.OnLateTokens
 
 	model   string
 	request map[string]any // fields common to all requests
@@ -139,7 +139,7 @@ func (c *conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 	}
 }
 
-// addContent adds parts to the conversation.
+// addContent adds parts to the conversation. asked means that the user has typed them.
 func (c *conn) addContent(role string, parts any, asked bool) {
 	raw, err := json.Marshal(parts)
 	if err == nil { // cannot fail: the parts were JSON before
@@ -292,7 +292,8 @@ func (c *conn) interrupt(ctx context.Context) {
 	c.endTurn(ctx, wire.ServerContent{Interrupted: true, TurnComplete: true})
 }
 
-// endTurn ends the model's turn, saves the conversation, and continues with input that arrived meanwhile.
+// endTurn saves the conversation, and ends the model's turn by the message how. Unless the turn was interrupted, it
+// continues with input that arrived meanwhile.
 func (c *conn) endTurn(ctx context.Context, how wire.ServerContent) {
 	c.dialer.saved = slices.Clone(c.history)
 	c.emit(ctx, wire.ServerMessage{Content: &how})

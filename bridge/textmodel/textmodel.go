@@ -42,7 +42,7 @@ func NewDialer(generate Generate) *Dialer { return &Dialer{generate: generate} }
 // content is a Content of Google's API.
 type content struct {
 	Role  string          `json:"role"`
-	Parts json.RawMessage `json:"parts"` // an array
+	Parts json.RawMessage `json:"parts"` // JSON array of Part
 
 	isQuestion bool // typed by the user, not a result of a tool
 }

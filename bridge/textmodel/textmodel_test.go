@@ -17,16 +17,16 @@ import (
 	"voxgate/bridge/upstream"
 )
 
-// model is a model that answers each request by a script.
+// model simulates a model that answers each request by a script.
 type model struct {
 	*testing.T
 	*textmodel.Dialer
 	conn     upstream.Conn
 	requests []string
-	late     wire.Tokens // reported after their connection
+	late     wire.Tokens // tokens reported after the end of their connection
 }
 
-// script returns the pieces of an answer, and how it ends. It may wait for ctx.
+// script returns the pieces of an answer, its tokens, and the error at its end. It may block until ctx is done.
 type script func(ctx context.Context, request string) (pieces []string, tokens int, err error)
 
 func newModel(t *testing.T, answer script) *model {
@@ -73,7 +73,7 @@ func (m *model) types(text string) {
 	}})
 }
 
-// sees compares the next messages with words for them.
+// sees compares the next messages, in a short form, with the wanted ones.
 func (m *model) sees(want ...string) (calls []wire.FunctionCall) {
 	m.Helper()
 	var got []string
@@ -112,7 +112,7 @@ func (m *model) sees(want ...string) (calls []wire.FunctionCall) {
 	return calls
 }
 
-// contents is what the last request has of the conversation, without spaces.
+// contents returns the conversation in the last request, without spaces.
 func (m *model) contents() string {
 	var request struct {
 		Contents         json.RawMessage
@@ -132,8 +132,8 @@ func parts(list ...string) string {
 
 const says = `{"text":"Well."}`
 
-// A conversation: what is said goes down at once, each request has all that was said before, signed parts as they came, and a
-// connection that begins with the handle knows it.
+// In a conversation, the model's text is delivered at once. Each request has the whole conversation, with signed parts
+// unchanged. A connection that begins with the handle continues the conversation.
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -179,8 +179,8 @@ func TestConversation(t *testing.T) {
 	})
 }
 
-// A model that calls too many tools at once gets a result for each call that it knows of, also where the person goes on before:
-// Google refuses a request with a call that has no result, and all that come after it.
+// If the model calls too many tools at once, each call in its history has a result, even if the person continues before. Google
+// rejects a request with a call without a result, and all later requests.
 func TestEachCallHasAResult(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestEachCallHasAResult(t *testing.T) {
 	})
 }
 
-// What an answer has cost that was broken off is reported, if not by its connection, then as owed.
+// The tokens of an interrupted answer are reported: by its connection, or after its end by OnLateTokens.
 func TestInterruptedAnswersAreBilled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestInterruptedAnswersAreBilled(t *testing.T) {
 			return nil, 7, ctx.Err()
 		})
 		m.types("One.")
-		m.send(wire.ClientMessage{ClientContent: &wire.ClientContent{}}) // stops it
+		m.send(wire.ClientMessage{ClientContent: &wire.ClientContent{}}) // stops the answer
 		m.sees("0 tokens", "7 tokens", "interrupted", "handle")
 		m.types("Two.")
 		m.conn.Close()
@@ -229,7 +229,7 @@ func TestInterruptedAnswersAreBilled(t *testing.T) {
 	})
 }
 
-// Text that comes by itself, as the late result of a tool, waits for the end of an answer and then gets its own.
+// Real-time text, such as the late result of a tool, waits for the end of the current answer. Then it gets its own answer.
 func TestTextDuringAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestTextDuringAnswer(t *testing.T) {
 	})
 }
 
-// A failure ends the answer and not the conversation, and so does a model that calls again and again.
+// A failure ends only the answer, not the conversation. So does a model that calls tools again and again.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	const calls = `{"candidates":[{"content":{"parts":[{"functionCall":{"id":"x","name":"f","args":{}}}]}`
@@ -303,7 +303,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Of a long conversation the model gets the newest questions with all that belongs to them.
+// Of a long conversation, the model gets only the newest questions, each with its whole answer.
 func TestLongConversationsAreShortened(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

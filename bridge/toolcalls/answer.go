@@ -20,7 +20,7 @@ const (
 	// a message, for example, must not run twice.
 	reuseWindow = 30 * time.Second
 
-	// answerLatency limits how long an answer takes to reach Gemini. A handle that comes earlier may not include the
+	// answerLatency is the longest time that an answer should take to reach Gemini. A handle that comes earlier may lack the
 	// answer.
 	answerLatency = time.Second
 )
@@ -56,8 +56,8 @@ func (c *Calls) isWaiting(id string) bool {
 	return false
 }
 
-// reuseAnswer answers a call with the result of an equal call, because models call twice for one purpose. ok means that
-// the call need not run. done means that it is answered already.
+// reuseAnswer answers a call with the result of an equal call, because models call twice for one purpose. event is the
+// number of the call's arrival. ok means that the call need not run. done means that it is answered already.
 func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (done, ok bool) {
 	if f.Repeats || f.Where == liveconfig.OnCanvas {
 		return false, false
@@ -118,8 +118,8 @@ func (c *Calls) dropDetachedAnswer(o *call) {
 	}
 }
 
-// takeOrphanedAnswer removes and returns the answer that an earlier session got to the same call. It returns none if
-// the model has told the person about it.
+// takeOrphanedAnswer removes and returns the answer that an earlier session got to the same call. It returns false if there
+// is none, or if the model has told the person about it.
 func (c *Calls) takeOrphanedAnswer(call tools.Call) (reply, bool) {
 	for i, a := range c.answers {
 		if !a.orphanedAt.IsZero() && !a.modelSpoke && time.Since(a.orphanedAt) < reuseWindow && a.call.Name == call.Name &&
@@ -131,7 +131,7 @@ func (c *Calls) takeOrphanedAnswer(call tools.Call) (reply, bool) {
 	return reply{}, false
 }
 
-// sameArgs compares arguments regardless of the order of their fields.
+// sameArgs reports whether arguments are equal, regardless of the order of their fields.
 func sameArgs(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true

@@ -81,7 +81,7 @@ func (c *Calls) checkCall(call tools.Call) (liveconfig.Function, *denial) {
 	running, withPeople := int(c.abandoned.Load()), 0
 	for _, o := range c.openCalls {
 		if c.waitsForPerson(o) {
-			withPeople++ // calls that wait for a person may stay open for minutes, so they are counted by themselves
+			withPeople++ // calls that wait for a person may stay open for minutes, so they are counted separately
 		} else {
 			running++
 		}
@@ -391,7 +391,7 @@ func (c *Calls) Finish(connected bool) {
 		c.dropQuestions(o)
 		c.reportEnd(o, Cancelled)
 	}
-	pending = slices.DeleteFunc(pending, func(o *call) bool { return o.isDetached }) // already answered
+	pending = slices.DeleteFunc(pending, func(o *call) bool { return o.isDetached }) // detached calls are answered already
 	unsure := slices.ContainsFunc(c.answers, func(a answer) bool { return !a.isCovered })
 	if !connected || len(pending) == 0 && !unsure {
 		return

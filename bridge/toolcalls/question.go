@@ -47,7 +47,7 @@ func (c *Calls) withdrawQuestions(ids []string) {
 	}
 }
 
-// dropQuestions removes the open questions of a call, and returns their IDs.
+// dropQuestions removes the open questions of a call, and returns their IDs. A tool that waits for an answer gets an error.
 func (c *Calls) dropQuestions(of *call) (ids []string) {
 	for id, q := range c.questions {
 		if q.call == of {
@@ -119,8 +119,8 @@ func (c *Calls) dropOldestCanvas() {
 	}
 }
 
-// askPerson asks the person something for a tool of the gateway, in the tool's goroutine. It blocks until there is an
-// answer.
+// askPerson asks the person a question for a tool of the gateway, in the tool's goroutine. picture is the canvas with the
+// question. askPerson blocks until there is an answer, for tools.PersonTimeout at most.
 func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage) (json.RawMessage, error) {
 	answer := make(chan personAnswer, 1)
 	// The ID is random, because the model chooses the IDs of its calls itself.

@@ -132,7 +132,7 @@ const (
 // CallEnd is an event: the end of a call.
 type CallEnd struct {
 	Name    string
-	Where   string // client, gateway or canvas
+	Where   string // side that ran the function: client, gateway or canvas
 	Outcome string // done, failed, timeout, cancelled
 	Took    time.Duration
 }
@@ -170,12 +170,12 @@ type Response struct {
 // Calls holds the function calls of one conversation.
 type Calls struct {
 	Options
-	gatewayFuncs   map[string]tools.Func // by name
+	gatewayFuncs   map[string]tools.Func // functions that run in the gateway, by name
 	board          *canvas.Board
-	callLimiter    *rate.Limiter // for calls
-	failureLimiter *rate.Limiter // for failures reported to the client
+	callLimiter    *rate.Limiter // limits the calls of the model
+	failureLimiter *rate.Limiter // limits the failures reported to the client
 
-	work      chan func()   // for the owner's loop
+	work      chan func()   // functions for the owner's loop
 	done      chan struct{} // closed when nothing reads from work any more
 	running   sync.WaitGroup
 	abandoned atomic.Int32 // number of tools that do not return
@@ -190,11 +190,11 @@ type Calls struct {
 type call struct {
 	tools.Call
 	function     liveconfig.Function
-	cancel       context.CancelCauseFunc // cancels its goroutine, or nil
+	cancel       context.CancelCauseFunc // cancels the call's goroutine; nil if there is none
 	timers       []*time.Timer
 	startedAt    time.Time
 	event        int // number of the call's arrival: see [Handles]
-	partialCount int // partial answers so far
+	partialCount int // number of partial answers so far
 
 	duplicates  []duplicateCall // equal calls that came while it was open, and get its answer
 	isWithdrawn bool            // the model has cancelled it, but not its duplicates
@@ -238,7 +238,7 @@ type answer struct {
 	isCovered              bool      // the newest handle covers the answer
 	modelSpoke             bool      // the model has spoken since, so the person knows the result
 	personAsked            bool      // the person has asked something since
-	orphanedAt             time.Time // when a handle without the call became the newest, so that its session was gone; zero means never
+	orphanedAt             time.Time // when the session that made the call was found to be gone; zero means that it is not gone
 }
 
 // question is an unanswered request to the client. It asks for a function to be run, for a canvas to be shown, or for
@@ -246,7 +246,7 @@ type answer struct {
 type question struct {
 	tools.Call       // the call as the client gets it
 	call       *call // call to answer; nil if the call is answered already: input into the canvas is then sent as text
-	number     int   // order of arrival
+	number     int   // number in the order of arrival
 	forBackend bool  // only the operator's backend was asked, and may answer
 
 	forPerson  bool                // a person has to answer
@@ -321,7 +321,7 @@ func (c *Calls) runInLoop(f func()) bool {
 	}
 }
 
-// runAfter makes the owner's loop run f in d, unless the call has ended by then.
+// runAfter makes the owner's loop run f after the duration d, unless the call has ended by then.
 func (c *Calls) runAfter(o *call, d time.Duration, f func()) {
 	o.timers = append(o.timers, time.AfterFunc(d, func() {
 		c.runInLoop(func() {
@@ -334,7 +334,7 @@ func (c *Calls) runAfter(o *call, d time.Duration, f func()) {
 
 func (c *Calls) isCurrent(o *call) bool { return c.openCalls[o.ID] == o }
 
-// reportStatus reports a call that runs in the gateway to the client.
+// reportStatus informs the client of the state of a call that runs in the gateway. It ignores all other calls.
 func (c *Calls) reportStatus(o *call, status string, result json.RawMessage, message string) {
 	if o.function.Where == liveconfig.InGateway {
 		c.Notify(Status{

@@ -23,7 +23,7 @@ const (
 type Transcript struct {
 	mu        sync.Mutex
 	entries   []turnEntry
-	runeCount int // length of all entries
+	runeCount int // length of all entries, in runes
 }
 
 // The values of [Entry].Role.
@@ -101,7 +101,7 @@ func (e *turnEntry) playedText() string {
 			to = e.pieces[i+1].start
 		}
 		switch {
-		case e.voiceLength == 0: // no voice
+		case e.voiceLength == 0: // an answer without voice
 		case e.Played < to, e.Played == p.start && !last:
 			if e.Played > p.start {
 				text += wordsUpTo(p.text, float64(e.Played-p.start)/float64(to-p.start))
@@ -321,7 +321,7 @@ func (t *Transcript) updateEntry(turn int, role string, change func(*turnEntry))
 		t.runeCount -= t.entries[0].countRunes()
 		t.entries = slices.Delete(t.entries, 0, 1)
 	}
-	if t.runeCount > maxRunes { // a single entry
+	if t.runeCount > maxRunes { // a single entry exceeds the limit
 		last := &t.entries[0]
 		all := []rune(last.fullText())
 		last.Content, last.pieces = string(all[max(0, len(all)-maxRunes):]), nil
@@ -378,7 +378,7 @@ func (t *Transcript) HistoryBefore(before, limit int) []wire.Content {
 	return t.buildContents(limit, func(turn int) bool { return turn != 0 && turn < before })
 }
 
-// HistoryBetween is like HistoryBefore, but omits the turns up to after.
+// HistoryBetween is like HistoryBefore, but returns only turns whose number is greater than after.
 func (t *Transcript) HistoryBetween(after, before, limit int) []wire.Content {
 	return t.buildContents(limit, func(turn int) bool { return after < turn && turn < before })
 }
@@ -403,7 +403,7 @@ func (t *Transcript) buildContents(limit int, include func(turn int) bool) []wir
 		}
 		if size += len(text); size > limit && len(turns) > 0 {
 			break
-		} else if size > limit { // a single entry
+		} else if size > limit { // a single entry exceeds the limit
 			text = "… " + strings.ToValidUTF8(text[len(text)-limit:], "")
 		}
 		if e.Interrupted {

@@ -10,8 +10,8 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Whatever is said, cut and heard: what is reported as heard is the beginning of what was said, grows with what was played, and
-// the runes are counted right.
+// After any random changes, the played text is a beginning of the whole text, it grows with the played voice, and the count
+// of runes is correct.
 func TestTranscript(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -34,7 +34,7 @@ func TestTranscript(t *testing.T) {
 				}
 				if cut[turn] {
 					voice[turn] = from
-					continue // a session says nothing more in a turn that was cut
+					continue // a session adds nothing to an interrupted turn
 				}
 				l.AddAnswer(turn, text, from, voice[turn])
 				said[turn] += text
@@ -76,7 +76,7 @@ func TestTranscript(t *testing.T) {
 					t.Fatalf("seed %d, step %d: heard %q before, and now %q", seed, step, heard[e.turn], text)
 				}
 				if cut[e.turn] {
-					heard[e.turn] = "" // until the next piece, its last words are a guess
+					heard[e.turn] = "" // until the next piece comes, the end of the last piece is only an estimate
 				}
 			}
 			if runes != l.runeCount {
@@ -86,7 +86,7 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-// Languages without spaces have words, too.
+// Scripts without spaces are divided into words, too.
 func TestWordsWithoutSpaces(t *testing.T) {
 	l := &Transcript{}
 	text := "昔々あるところにおじいさんとおばあさんが住んでいました"
@@ -99,7 +99,7 @@ func TestWordsWithoutSpaces(t *testing.T) {
 	}
 }
 
-// Of one entry that is longer than the limit a model gets the end, and of several entries those that fit.
+// If one entry is longer than the limit, the model gets its end. Of several entries, it gets the newest that fit.
 func TestLimitOfHistory(t *testing.T) {
 	for name, test := range map[string]struct {
 		said []string

@@ -10,8 +10,8 @@ const (
 	minDelayFrames = int(100 * time.Millisecond / FrameLength)
 	maxDelayFrames = int(500 * time.Millisecond / FrameLength)
 
-	echoWindow     = 60 // frames that are compared
-	minEchoFrames  = 15 // the fewest frames that are compared, at the beginning of an answer
+	echoWindow     = 60 // maximum of frames that are compared
+	minEchoFrames  = 15 // minimum of frames that are compared, at the beginning of an answer
 	echoRing       = 128
 	delayDrift     = 2
 	certainMatches = 15
@@ -19,7 +19,7 @@ const (
 	// echoCorrelation is the least correlation of an echo with the played sound. In TestEchoOfSpeech it finds 98 % of
 	// an echo's frames, and 3 % of another voice's.
 	echoCorrelation = 0.8
-	// echoFloor is the lowest level that counts: below it there is only noise.
+	// echoFloor is the lowest level that counts, in dBov: below it there is only noise.
 	echoFloor = -60.0
 	// loudOverFloor is the least level of a loud frame above echoFloor, in dB.
 	loudOverFloor = 10
@@ -33,16 +33,16 @@ const (
 type Echo struct {
 	played, picked [echoRing]float64
 	frames         int
-	from           int  // first loud frame of the answer
-	silence        int  // frames since an answer was loud
-	pickedFrom     int  // first loud frame that the microphone picks up
-	quiet          int  // frames since the microphone picked up a loud one
-	delay, matches int  // the delay found last, and how often it was found in a row
+	from           int  // number of the first loud frame of the answer
+	silence        int  // number of frames since an answer was loud
+	pickedFrom     int  // number of the first loud frame that the microphone picks up
+	quiet          int  // number of frames since the microphone picked up a loud one
+	delay, matches int  // the delay found last, in frames, and how often it was found in a row
 	isKnown        bool // the delay is certain
 }
 
-// AddFrame adds the levels of the next 20 ms in dBov. If isCompared, it reports whether the microphone's last 1.2 s are
-// an echo. The delay of an echo is 100 to 500 ms.
+// AddFrame adds the levels of the next 20 ms in dBov. isSounding means that an answer is played. If isCompared, AddFrame
+// reports whether the microphone's last 1.2 s are an echo. The delay of an echo is 100 to 500 ms.
 func (e *Echo) AddFrame(playLevel, micLevel float64, isSounding, isCompared bool) bool {
 	i := e.frames % echoRing
 	e.played[i], e.picked[i] = max(playLevel, echoFloor), max(micLevel, echoFloor)
@@ -94,8 +94,8 @@ func (e *Echo) AddFrame(playLevel, micLevel float64, isSounding, isCompared bool
 	return true
 }
 
-// correlate returns the correlation of the microphone's last n levels with the levels played delay frames earlier. If
-// either side is steady, it returns 0.
+// correlate returns the correlation of the microphone's last n levels with the played levels, which are earlier by the
+// number of frames in delay. If either side is steady, it returns 0.
 func (e *Echo) correlate(n, delay int) float64 {
 	var x, y, xx, yy, xy float64
 	for k := 1; k <= n; k++ {

@@ -44,7 +44,7 @@ func TestEchoOfSpeech(t *testing.T) {
 		tail := -70.0
 		for i := range 6 * len(played) {
 			p := played[i%len(played)]
-			tail = addLevels(tail-4, -90) // a reverberation of 0.3 s
+			tail = addLevels(tail-4, -90) // reverberation of 0.3 s
 			if i >= delay {
 				tail = addLevels(tail, played[(i-delay)%len(played)]-20)
 			}
@@ -73,8 +73,8 @@ func TestEchoOfSpeech(t *testing.T) {
 	}
 }
 
-// TestEchoCutsNothing has the second detector call the echo of an answer speech, which it is. The first answer may be held once, while the
-// delay is not known; a person who speaks over it cuts it off all the same.
+// TestEchoCutsNothing makes the second detector report speech for the echo of an answer. The first answer may be held once, while
+// the delay is unknown. A person who speaks over the answer still interrupts it.
 func TestEchoCutsNothing(t *testing.T) {
 	played := readLevels(t, "../say-again.pcm", 24000)
 	person := readLevels(t, "../../media/silero/testdata/speech.pcm", 16000)

@@ -101,7 +101,7 @@ func (s *Settings) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// parseWord sets a setting to one of its words.
+// parseWord sets a setting to the word in raw, which must be one of the listed words.
 func parseWord[T ~string](raw json.RawMessage, field string, setting *T, words ...T) error {
 	var word T
 	if json.Unmarshal(raw, &word) != nil || !slices.Contains(words, word) {
@@ -130,7 +130,7 @@ const (
 // Patience holds the lengths of quiet that end a turn, by how finished the turn sounds. The zero value is Normal.
 type Patience struct {
 	word  string        // quick, patient, or empty
-	most  time.Duration // longest quiet; 0 means the default for word
+	most  time.Duration // longest quiet within a turn; 0 means the default for word
 	fixed time.Duration // if not 0, this quiet ends every turn, and the judge is not asked
 }
 
@@ -151,7 +151,7 @@ func FixedSilence(quiet time.Duration) Patience {
 	return Patience{fixed: min(max(quiet, minMost), maxMost)}
 }
 
-// parse reads a word or {"most": milliseconds}.
+// parse reads a patience: a word or {"most": milliseconds}. The error is a [*FieldError].
 func (p *Patience) parse(raw json.RawMessage, field string) error {
 	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		var object map[string]json.RawMessage

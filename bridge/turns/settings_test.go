@@ -53,7 +53,7 @@ func TestSettingsErrors(t *testing.T) {
 	}
 }
 
-// TestChangeKeepsOtherSettings decodes over settings in use, as an update does.
+// TestChangeKeepsOtherSettings decodes into existing settings, as an update does. Absent fields stay.
 func TestChangeKeepsOtherSettings(t *testing.T) {
 	s := turns.Settings{By: turns.ByGateway, Patience: turns.Patient}
 	if err := json.Unmarshal([]byte(`{"interrupt":"never"}`), &s); err != nil {

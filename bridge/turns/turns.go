@@ -34,17 +34,17 @@ const MaxBack = 10 * time.Second
 // The times of voice and quiet were tuned with recordings of people and Silero as second detector: see lab/turns. The
 // times of the second detector itself and of the judge (ear…, startAgreement, judgeDeadline) were not tuned.
 const (
-	leadIn      = 300 * time.Millisecond // audio before a voice that is sent with it, because words begin softly
-	onsetTime   = 60 * time.Millisecond  // loud frames in a row that are more than a click
+	leadIn      = 300 * time.Millisecond // length of the audio that is sent from before a voice, because words begin softly
+	onsetTime   = 60 * time.Millisecond  // length of consecutive loud frames that are more than a click
 	bridgeTime  = 120 * time.Millisecond // longest gap within a burst: a plosive, or a mistake of the detector
-	startTime   = 200 * time.Millisecond // voice that begins a turn
-	retractTime = 100 * time.Millisecond // voice that retracts the end of a turn
-	pauseTime   = 200 * time.Millisecond // quiet after which the judge is asked
-	holdTime    = 250 * time.Millisecond // speech that holds an answer
+	startTime   = 200 * time.Millisecond // length of voice that begins a turn
+	retractTime = 100 * time.Millisecond // length of voice that retracts the end of a turn
+	pauseTime   = 200 * time.Millisecond // length of quiet after which the judge is asked
+	holdTime    = 250 * time.Millisecond // length of speech that holds an answer
 	earlyTime   = time.Second            // an answer that sounds for less may have begun while the person only paused
 	earlyHold   = 300 * time.Millisecond // voice after which a hold within earlyTime ends, unless the second detector has found speech
 	secondTime  = 2 * time.Second        // time within which a second burst cuts an answer off
-	goOnTime    = 400 * time.Millisecond // quiet after which a held answer continues
+	goOnTime    = 400 * time.Millisecond // length of quiet after which a held answer continues
 	maxHold     = 1500 * time.Millisecond
 
 	// cutTime is the length of a voice that cuts an answer off. In the training half of the recordings no word of up to
@@ -69,9 +69,9 @@ const (
 	// levelRange limits, in dB, how far a frame of speech may be below the person's usual level. A quieter frame comes
 	// from another person.
 	levelRange = 12.0
-	// peakRange limits, in dB, how far the loudest frame of speech may be below the mean of the person's frames over the
-	// usual level. In the training half 98 % of interruptions exceed this threshold by 3 dB. A crowd 10 dB below the
-	// person stays under it.
+	// peakRange limits, in dB, how far the loudest frame of speech may be below Machine.loudLevel, the mean level of the
+	// person's louder frames. In the training half 98 % of interruptions exceed this threshold by 3 dB. A crowd 10 dB
+	// below the person stays under it.
 	peakRange = 2.0
 
 	// earTime limits how long the second detector runs at the beginning of a voice outside of an answer.
@@ -140,11 +140,11 @@ const (
 	Cut                        // drop the rest of the answer; a Start follows
 )
 
-// Action is an order to the caller.
+// Action is an order to the owner of the [Machine].
 type Action struct {
 	Kind Kind
-	// Back is, for Start, Retract and AskEar, how far before the frame's end the audio begins. For End it is the quiet
-	// since the last voice.
+	// Back, for Start, Retract and AskEar, is the time from the beginning of the audio to the frame's end. For End, Back
+	// is the length of the quiet since the last voice.
 	Back   time.Duration
 	Pause  uint32 // for AskJudge: number of the pause
 	AtOnce bool   // for Hold: the answer must be silent in the next frame
@@ -172,9 +172,9 @@ type burst struct {
 	peak            float64       // loudest level from speechFrom to speechTo
 	earSpeech       time.Duration // length of the frames that the second detector called speech
 	isAlive         bool
-	isVoice         bool               // more than a click
+	isVoice         bool               // the burst is more than a click
 	ears            [certainFrames]Ear // the second detector's latest answers
-	earCount        int                // its answers so far
+	earCount        int                // number of its answers so far
 	hasSpeech       bool               // speechFrom is valid
 	hasHeld         bool               // this burst has held an answer once
 	wasEarly        bool               // this burst has held an answer that had only begun
@@ -213,19 +213,19 @@ type Machine struct {
 	count                   int
 
 	isOpen           bool
-	openFrom, openTo time.Duration // begin of the open or last activity's audio, and its end
-	voiceTo          time.Duration // end of the voice in the activity
+	openFrom, openTo time.Duration // begin of the newest activity's audio, and end of the last activity that was closed
+	voiceTo          time.Duration // end of the latest voice in the newest activity
 	pause            uint32
 	pauseAskedAt     time.Duration
-	finished         float64 // probability by the best judge so far
+	finished         float64 // newest verdict for the pause: probability that the turn is finished
 	hasVerdict       bool
 	isFinal, isEarOn bool
 	isDucked, isHeld bool
 	heldAt           time.Duration
-	heldFrom, heldTo time.Duration // the last burst that held the answer
-	heldSpeech       time.Duration // speech in that burst
+	heldFrom, heldTo time.Duration // begin and end of the last burst that held the answer
+	heldSpeech       time.Duration // length of the speech in that burst
 	hasHeldBurst     bool
-	answers          int           // answers that have begun to sound
+	answers          int           // number of answers that have begun to sound
 	soundingFrom     time.Duration // when the last answer has begun to sound
 	shieldedFrom     time.Duration // onset of speech over a shielded answer
 	isShielded       bool          // speech over a shielded answer has occurred
@@ -368,7 +368,8 @@ func (m *Machine) speech() time.Duration {
 	return 0
 }
 
-// agrees reports whether the second detector has called this much of the burst speech, or does not answer.
+// agrees reports whether the second detector has found speech of at least this length in the burst. A detector that does
+// not answer within earTimeout counts as agreeing.
 func (m *Machine) agrees(least time.Duration) bool {
 	b := &m.burst
 	if !b.hasEar() {
@@ -459,7 +460,7 @@ func (m *Machine) stepOpen(f Frame) {
 	}
 }
 
-// endAfter returns the quiet that ends the turn.
+// endAfter returns the length of the quiet that ends the turn.
 func (m *Machine) endAfter(isMuted bool) time.Duration {
 	if m.isMorePatient && m.at-m.lastRetraction > patientTime {
 		m.isMorePatient = false
@@ -590,7 +591,7 @@ func (m *Machine) isEarlyNoise() bool {
 	return m.burst.wasEarly && m.voice() >= earlyHold && !m.agrees(FrameLength)
 }
 
-// hold stops the answer, if it has not stopped yet.
+// hold ducks the answer and stops it, if it has not stopped yet: at once, or at the next quiet moment.
 func (m *Machine) hold(atOnce bool) {
 	m.duck()
 	if !m.isHeld {

@@ -16,7 +16,7 @@ var kindNames = map[turns.Kind]string{
 	turns.Duck: "duck", turns.Unduck: "unduck", turns.Hold: "hold", turns.GoOn: "go-on", turns.Cut: "cut",
 }
 
-// player feeds a machine, and writes its actions down as "kind@ms", with "-ms" for how far back.
+// player feeds a machine with frames, and records its actions as "kind@time-back", in ms.
 type player struct {
 	*turns.Machine
 	frame turns.Frame
@@ -27,10 +27,10 @@ type player struct {
 	ear   []string
 }
 
-// play runs a script of words: s300 is 300 ms of speech, l300 less loud speech, f300 faint speech, c300 the voices of a crowd, u300 what
-// the second detector is not certain of, n300 noise,
-// q300 quiet, and skip300 a gap without frames;
-// +answer and -answer, +mute and -mute switch; j0.9 is the judge's verdict, p0.9 that of prosody before it.
+// play runs a script of words. The numbers are milliseconds: s300 is speech, l300 less loud speech, f300 faint speech, c300
+// the voices of a crowd, u300 speech of which the second detector is not certain, n300 noise, q300 quiet, and skip300 a gap
+// without frames. +answer and +mute switch on, -answer and -mute switch off. j0.9 is the verdict of the judge, and p0.9 an
+// earlier verdict of prosody.
 func (p *player) play(t testing.TB, script string) {
 	t.Helper()
 	for word := range strings.FieldsSeq(script) {
@@ -107,7 +107,7 @@ func (p *player) add(kind string) {
 }
 
 func TestActions(t *testing.T) {
-	said := "q1000 s1000 q200 j0.9 q100 " // a turn, which ends at 2300
+	said := "q1000 s1000 q200 j0.9 q100 " // a turn that ends at 2300 ms
 	began := said + "q400 +answer q200 "
 	answered := said + "q400 +answer q1500 "
 	for name, c := range map[string]struct {
@@ -337,7 +337,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestTwoRetractionsMakeMorePatient checks the quiet that ends a turn after 300 ms, then 700 ms, and 300 ms again.
+// TestTwoRetractionsMakeMorePatient checks the length of the quiet that ends a turn: 300 ms, then 700 ms, then 300 ms.
 func TestTwoRetractionsMakeMorePatient(t *testing.T) {
 	p := player{Machine: turns.New(turns.Settings{})}
 	endQuiet := func() time.Duration {
@@ -369,7 +369,7 @@ func TestTwoRetractionsMakeMorePatient(t *testing.T) {
 	}
 }
 
-// TestSecondDetectorRunsWhereItIsAsked checks that its time is limited outside of answers, and none within a turn.
+// TestSecondDetectorRunsWhereItIsAsked checks the times at which the second detector runs.
 func TestSecondDetectorRunsWhereItIsAsked(t *testing.T) {
 	for script, want := range map[string]string{
 		"q1000 s40 q400":                           "ear@1020-116 no-ear@1180",
@@ -397,7 +397,7 @@ func TestSettingsChange(t *testing.T) {
 	}
 }
 
-// TestActionsFitTogether walks at random, and checks that marks, holds and ducks alternate and that no audio is sent twice.
+// TestActionsFitTogether plays random frames. It checks that marks, holds and ducks alternate, and that audio is sent only once.
 func TestActionsFitTogether(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	interrupts := []turns.Interrupt{turns.InterruptAtOnce, turns.InterruptSpeech, turns.InterruptNever}

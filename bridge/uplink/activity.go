@@ -19,7 +19,7 @@ const (
 	trailingSilence = time.Second
 
 	// maxReplay limits the audio kept for a replay: a long sentence. Three seconds would lose the beginning of a
-	// sentence of seven.
+	// sentence of seven seconds.
 	maxReplay = 10 * time.Second
 
 	// MicPause is the longest time that a microphone may send nothing while the model needs audio. Google asks to be
@@ -111,7 +111,7 @@ func (a *speechActivity) beginSpeech() (before []Item) {
 	return before
 }
 
-// settlePreSpeech keeps or drops the audio from before the next speech, as MarkKeep or MarkDrop asks.
+// settlePreSpeech keeps the audio from before the next speech for a MarkKeep, and drops it for a MarkDrop.
 func (a *speechActivity) settlePreSpeech(how Mark) {
 	if how == MarkKeep {
 		length := a.preSpeechLength

@@ -11,8 +11,8 @@ func chunk(level int16) []int16 {
 	return pcm
 }
 
-// Of the way of a chunk of audio through the uplink to the connection's writer only the copy of the chunk is allocated: it may
-// have to be said again, and its size is not known before.
+// On the way of a chunk through the uplink to the connection's writer, only the copy of the chunk is allocated. The copy is
+// kept for a replay, and its size is not known before.
 func TestAudioPathAllocatesTheChunk(t *testing.T) {
 	for name, level := range map[string]int16{"silence": 0, "speech": 8000} {
 		u, pcm := New(nil), chunk(level)

@@ -16,11 +16,11 @@ const Chunk = media.FrameDuration
 type Turn struct {
 	Parts    json.RawMessage // JSON array of Part
 	Complete bool
-	Picture  *wire.Blob // added as one more part, or nil; several turns may share one
+	Picture  *wire.Blob // picture to add as one more part, or nil; several turns may share it
 }
 
-// Mark is the start or end of speech, or a pause of the microphone. MarkKeep makes the audio since the last speech or
-// mark the beginning of the next speech. MarkDrop drops that audio. Audio between MarkKeep and MarkStart is left out.
+// Mark is the start or end of speech, or a pause of the microphone. MarkKeep keeps the audio that came since the last
+// speech or mark: the next speech begins with it. MarkDrop drops that audio. Audio between MarkKeep and MarkStart is left out.
 type Mark int
 
 // The kinds of [Mark].

@@ -40,7 +40,8 @@ func (s *shownPicture) setPicture(b wire.Blob, changed bool) {
 	s.changed = s.changed || changed || s.sentAt.IsZero()
 }
 
-// takePicture returns the picture to send now, or how long to wait before the next one. Pictures cost tokens.
+// takePicture returns the picture to send now. Otherwise ok is false, and a positive wait is the time until the next attempt.
+// Unchanged pictures are sent only during speech, because they cost tokens.
 func (s *shownPicture) takePicture(speaking bool) (it Item, wait time.Duration, ok bool) {
 	if !s.isUnsent || !s.changed && !speaking {
 		return Item{}, 0, false

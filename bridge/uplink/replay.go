@@ -104,7 +104,8 @@ func (b *replayBuffer) speechStart(speech int) int {
 	return len(b.items)
 }
 
-// clearAnswered empties the buffer except for an unfinished speech.
+// clearAnswered empties the buffer, except for the unfinished speech with the given number. Without one (0), it keeps the
+// newest audio as the lead-in of the next speech.
 func (b *replayBuffer) clearAnswered(unfinished int) {
 	end := b.speechStart(unfinished)
 	for left := leadIn; unfinished == 0 && end > 0 && left > 0 && b.items[end-1].PCM != nil; left -= b.items[end].duration() {
@@ -124,7 +125,8 @@ func (b *replayBuffer) reopenSettled() {
 	b.settledText = nil
 }
 
-// markActedOn records that the model has called a tool because of what was sent.
+// markActedOn records that the model has called a tool because of what was sent, except for the unfinished speech with the
+// given number (0: none is unfinished).
 func (b *replayBuffer) markActedOn(unfinished int) {
 	b.actedCount, b.actedCovered = b.speechStart(unfinished), false
 }
@@ -152,8 +154,11 @@ func (b *replayBuffer) needsReplay() bool {
 		func(it Item) bool { return it.speechNumber > 0 || it.isPrompt() }))
 }
 
-// takeReplay empties the buffer and returns the items to send again. The turn stays unanswered. A complete question is
-// always repeated: Google does not document whether a resumed session answers a question from before the resume.
+// takeReplay empties the buffer and returns the items to send again. The turn stays unanswered. speaking means that a
+// speech is in progress. lost is the length of speech that was too long to keep.
+//
+// A complete question is always repeated: Google does not document whether a resumed session answers a question from
+// before the resume.
 func (b *replayBuffer) takeReplay(fresh, speaking bool) (again []Item, lost time.Duration) {
 	skip, open := 0, b.hasUnanswered
 	if b.actedCovered && !fresh {

@@ -19,7 +19,7 @@ const (
 	// turn.
 	maxAudioGap = 300 * time.Millisecond
 
-	// maxTurnActions limits the actions that wait for the owner. More are dropped, because an owner that is so late has
+	// maxTurnActions limits the actions that wait for the owner. Others are dropped, because an owner that is so late has
 	// stopped.
 	maxTurnActions = 256
 )
@@ -103,7 +103,8 @@ func (t *turnTaker) recentPCM(lookBack time.Duration, rate int) (pcm []int16) {
 	return pcm
 }
 
-// processAudio gives the machine the frames of a chunk. handle gets the machine's actions.
+// processAudio gives the machine the frames of a chunk, which do not count as voice if isMuted. handle gets its actions,
+// except those for the second detector.
 func (t *turnTaker) processAudio(pcm []int16, rate int, isMuted bool, handle func(turns.Action)) {
 	t.isMuted = false
 	if rate != t.rate {
@@ -134,7 +135,7 @@ func (t *turnTaker) processFrame(pcm []int16, rate int, isMuted bool, handle fun
 }
 
 // processQuiet gives the machine a quiet frame if no audio comes. hasPaused means that the client has paused the
-// microphone. Then an open turn ends at once.
+// microphone. Then an open turn ends at once. handle is as in processAudio.
 func (t *turnTaker) processQuiet(hasPaused bool, handle func(turns.Action)) {
 	missing := time.Since(t.frameAt)
 	t.isMuted = t.isMuted || hasPaused
@@ -166,7 +167,7 @@ func (t *turnTaker) step(f turns.Frame, rate int, handle func(turns.Action)) {
 	}
 }
 
-// decibels returns a level in dBov.
+// decibels converts the root mean square of 16-bit samples to a level in dBov.
 func decibels(rms float64) float64 { return 20 * math.Log10(max(rms, 1)/32768) }
 
 // secondDetector runs the Silero voice detector while the turn-taking machine asks for it.
@@ -302,7 +303,8 @@ func (u *Uplink) TakeTurnActions() (actions []turns.Action) {
 	return actions
 }
 
-// RecentAudio returns the newest audio of the person, at a rate in Hz. It is empty unless the gateway decides about turns.
+// RecentAudio returns the newest audio of the person, at most of this length, resampled to a rate in Hz. It is empty unless
+// the gateway decides about turns.
 func (u *Uplink) RecentAudio(length time.Duration, rate int) []int16 {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"voxgate/media"
 )
 
-// BenchmarkCall gives an uplink half a minute of spoken clips with pauses. The person speaks over answers half of the time, which is the
-// most expensive case, or never. A core has 20 ms for each frame of 20 ms, so 200,000 ns are 1 % of a core.
+// BenchmarkCall gives an uplink half a minute of spoken clips with pauses. The person speaks over answers half of the time,
+// which is the most expensive case, or never. With a frame every 20 ms, 200,000 ns per frame are 1 % of a core.
 func BenchmarkCall(b *testing.B) {
 	pcm, err := media.Resample(mediatest.Conversation(), 48000, 16000)
 	if err != nil {

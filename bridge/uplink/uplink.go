@@ -482,7 +482,7 @@ func (u *Uplink) nextUrgent() int {
 	})
 }
 
-// takeNext removes and returns the next item in order. The caller must hold mu.
+// takeNext removes and returns the next item in order. wait and ok are as in Next. The caller must hold mu.
 func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 	if i := u.nextUrgent(); i == 0 {
 		it = u.urgent[0]
@@ -533,8 +533,8 @@ func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 }
 
 // QueueReplay queues the unanswered input again after a lost connection, before all other input. fresh means that the
-// session is new, and not resumed. lost is the length of speech that was too old to keep. partial means that the session
-// has the beginning of the speech.
+// session is new, and not resumed. speech is the length of the audio that is queued again, and lost that of speech that
+// was too old to keep. partial means that the session has the beginning of the speech.
 func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -742,8 +742,8 @@ func (u *Uplink) PictureForTurn() *wire.Blob {
 	return v.newest
 }
 
-// hasPictureRoom reports whether one more picture may be kept with the turns that are queued or unanswered. The caller
-// must hold mu.
+// hasPictureRoom reports whether the picture next may be kept, in addition to those of queued or unanswered turns. The
+// caller must hold mu.
 func (u *Uplink) hasPictureRoom(next *wire.Blob) bool {
 	pictures := []*wire.Blob{next}
 	size := len(next.Data)

@@ -12,11 +12,11 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// person is somebody who speaks into an uplink, in real time.
+// person speaks into an uplink in real time.
 type person struct {
 	*testing.T
 	up    *uplink.Uplink
-	index int64 // of the last message of the connection
+	index int64 // index of the last message of the connection
 }
 
 // bubble runs f with simulated time and an empty uplink.
@@ -25,7 +25,7 @@ func bubble(t *testing.T, f func(p *person)) {
 	synctest.Test(t, func(t *testing.T) { f(&person{t, uplink.New(nil), 0}) })
 }
 
-// says speaks for so long, or is silent with level 0.
+// says queues audio of this level and length in real time; level 0 is silence.
 func (p *person) says(level int16, d time.Duration) {
 	pcm := make([]int16, 320)
 	for i := range pcm {
@@ -37,7 +37,7 @@ func (p *person) says(level int16, d time.Duration) {
 	}
 }
 
-// flows is says with a connection that takes each chunk as it comes.
+// flows is like says, but each chunk is taken for sending at once.
 func (p *person) flows(level int16, d time.Duration) {
 	for range int(d / uplink.Chunk) {
 		p.says(level, uplink.Chunk)
@@ -47,10 +47,10 @@ func (p *person) flows(level int16, d time.Duration) {
 
 const (
 	loud = 8000
-	soft = 50 // below what counts as speech
+	soft = 50 // a level below that of speech
 )
 
-// take takes all that may be sent now, in short: loud and quiet audio in milliseconds, and the rest by name.
+// take takes all items that may be sent now. It returns loud and quiet audio in milliseconds, and other items by name.
 func (p *person) take() string {
 	var words []string
 	kind, length := "", time.Duration(0)
@@ -83,7 +83,7 @@ func (p *person) take() string {
 	}
 }
 
-// takeAll is take for as long as something comes at the pace of a replay.
+// takeAll is like take, but for 20 s, so that a paced replay is complete.
 func (p *person) takeAll() string {
 	var all []string
 	for range 20_000 / 10 {
@@ -95,7 +95,7 @@ func (p *person) takeAll() string {
 	return merge(all)
 }
 
-// merge adds up neighbours of one kind.
+// merge adds up neighbouring audio of the same kind.
 func merge(list []string) string {
 	var out []string
 	kind, total := "", 0
@@ -190,7 +190,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// What waits is bounded: of the audio silence is dropped first, and of the speech the oldest.
+// The queue is limited. Silence is dropped first, and then the oldest speech.
 func TestBounds(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.says(loud, 2*time.Second)
@@ -273,7 +273,7 @@ func TestVoiceActivity(t *testing.T) {
 	})
 }
 
-// A client that marks speech by hand is heard between the marks, and in so much time before.
+// If the client marks speech, only the audio between the marks and PreRoll before them is sent.
 func TestMarksByHand(t *testing.T) {
 	bubble(t, func(p *person) {
 		for mark, want := range map[uplink.Mark]error{
@@ -284,14 +284,14 @@ func TestMarksByHand(t *testing.T) {
 				t.Errorf("%d: %v", mark, err)
 			}
 		}
-		p.up.Configure(uplink.Config{IsManual: true, PreRoll: 100 * time.Millisecond}) // takes the mark back, which would close the session
+		p.up.Configure(uplink.Config{IsManual: true, PreRoll: 100 * time.Millisecond}) // removes the queued mark, which would close the session
 		if err := p.up.QueueMark(uplink.MarkPause); err != uplink.ErrManualActivity {
 			t.Error(err)
 		}
 		p.says(loud, time.Second)
 		_ = p.up.QueueMark(uplink.MarkStart)
 		p.says(loud, 200*time.Millisecond)
-		p.says(0, 400*time.Millisecond) // is no end
+		p.says(0, 400*time.Millisecond) // this silence does not end the speech
 		if speaking, _, voiced := p.up.SpeechState(); !speaking || voiced != 600*time.Millisecond {
 			t.Errorf("speaking %v for %v", speaking, voiced)
 		}
@@ -301,8 +301,8 @@ func TestMarksByHand(t *testing.T) {
 	})
 }
 
-// What a client has kept is all of the next activity, also more of it than may wait for a link, and while audio is gated;
-// what it has dropped is of none.
+// Audio that the client has kept belongs to the next activity as a whole, even if it is longer than the queue's limit, and
+// while audio is gated. Dropped audio belongs to none.
 func TestKeptForAnActivity(t *testing.T) {
 	bubble(t, func(p *person) {
 		if err := p.up.QueueMark(uplink.MarkKeep); err != uplink.ErrAutomaticActivity {
@@ -327,7 +327,7 @@ func TestKeptForAnActivity(t *testing.T) {
 	})
 }
 
-// A client that keeps and never begins fills no memory: the newest is kept.
+// If a client keeps audio again and again without an activity, memory is limited: only the newest audio is kept.
 func TestKeptIsBounded(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.up.Configure(uplink.Config{IsManual: true, PreRoll: 10 * time.Second})
@@ -341,8 +341,8 @@ func TestKeptIsBounded(t *testing.T) {
 	})
 }
 
-// What has no answer is said again over the next connection, at twice its speed: the speech, what was just before it, and the
-// silence by which its end is found. What has one is not.
+// Unanswered input is replayed on the next connection, at twice real time: the speech, the audio just before it, and the
+// silence that marks its end. Answered input is not replayed.
 func TestRewind(t *testing.T) {
 	for name, test := range map[string]struct {
 		before func(p *person)
@@ -379,12 +379,12 @@ func TestRewind(t *testing.T) {
 			p.up.QueueTurn(turn("one", true))
 			p.up.QueueMessage(text("two"))
 			p.take()
-			p.up.QueueTurn(turn("three", true)) // was never sent
+			p.up.QueueTurn(turn("three", true)) // this turn was never sent
 		}, false, "turn one, text two, turn three"},
 		"typed, and taken back": {func(p *person) {
 			p.up.QueueTurn(turn("one", true))
 			p.take()
-			p.up.MarkAnswered() // but that was the answer to something else
+			p.up.MarkAnswered() // but the answer belonged to other input
 			p.up.ReopenTypedText()
 		}, false, "turn one"},
 		"a hint that the handle knows": {func(p *person) {
@@ -432,7 +432,7 @@ func TestRewind(t *testing.T) {
 				if got := p.takeAll(); got != test.want {
 					t.Errorf("sent\n  %s\nwant\n  %s", got, test.want)
 				}
-				p.up.QueueReplay(false) // nothing is lost with that connection, either
+				p.up.QueueReplay(false) // the loss of that connection loses nothing, either
 				if got := p.takeAll(); got != test.want {
 					t.Errorf("then sent\n  %s\nwant\n  %s", got, test.want)
 				}
@@ -441,8 +441,8 @@ func TestRewind(t *testing.T) {
 	}
 }
 
-// Where a handle says how far it goes, a session that is resumed in the middle of a speech gets the rest, once; a fresh one, and
-// one that is resumed after the speech, get all.
+// If the handle reports the messages that it covers, a session that is resumed within a speech gets only the rest, once. A
+// fresh session, or one that is resumed after the speech, gets all of it.
 func TestRewindToTheHandle(t *testing.T) {
 	relinked := func(p *person, fresh bool) string {
 		p.up.QueueReplay(fresh)
@@ -484,7 +484,7 @@ func TestRewindToTheHandle(t *testing.T) {
 	}
 }
 
-// Speech that is too long to be kept is lost for a fresh session alone.
+// Speech that is too long to keep is lost only for a fresh session.
 func TestALongSpeechTheHandleCovers(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.flows(loud, 20*time.Second)
@@ -505,7 +505,7 @@ func TestReplayIsPaced(t *testing.T) {
 		if again, lost, _ := p.up.QueueReplay(false); again != 4*time.Second || lost != 0 {
 			t.Errorf("%v again, %v lost", again, lost)
 		}
-		p.up.QueueTurn(turn("typed", true)) // does not overtake what was said before it
+		p.up.QueueTurn(turn("typed", true)) // must not overtake the speech before it
 		begin := time.Now()
 		for {
 			it, wait, ok := p.up.Next(0)
@@ -525,7 +525,7 @@ func TestReplayIsPaced(t *testing.T) {
 	})
 }
 
-// Audio is dropped while a model would close the session for it. What is said again waits.
+// While audio would make the model close the session, live audio is dropped, and replayed audio waits.
 func TestGate(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.says(loud, time.Second)
@@ -550,7 +550,7 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// On hold nothing is heard or seen. What was begun is over for the model, too.
+// On hold, audio and pictures are dropped. A speech that had begun ends for the model, too.
 func TestPause(t *testing.T) {
 	for _, manual := range []bool{false, true} {
 		bubble(t, func(p *person) {
@@ -562,7 +562,7 @@ func TestPause(t *testing.T) {
 			}
 			p.says(loud, time.Second)
 			p.sent(said)
-			p.says(loud, time.Second) // which waits, and is dropped
+			p.says(loud, time.Second) // this audio waits, and is dropped
 			p.up.ShowPicture(picture("before"), true)
 			p.up.SetPaused(true)
 			if speaking, _, voiced := p.up.SpeechState(); speaking || voiced != 0 {
@@ -570,7 +570,7 @@ func TestPause(t *testing.T) {
 			}
 			p.says(loud, time.Second)
 			p.up.ShowPicture(picture("during"), true)
-			if manual { // marks of that time are sent when it is over
+			if manual { // marks from the hold are sent after it
 				_, _, _ = p.up.QueueMark(uplink.MarkStart), p.up.QueueMark(uplink.MarkEnd), p.up.QueueMark(uplink.MarkStart)
 			}
 			p.sent(end)
@@ -591,7 +591,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A speech that waits when the hold begins was never begun for the model.
+// A speech that is only queued when the hold begins is never marked for the model.
 func TestPauseBeforeAnythingWasSent(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.up.Configure(uplink.Config{IsManual: true})
@@ -604,7 +604,7 @@ func TestPauseBeforeAnythingWasSent(t *testing.T) {
 	})
 }
 
-// Another way of finding speech voids what was marked in the old one.
+// A change of the detection of speech voids earlier marks.
 func TestConfigureVoidsMarks(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.up.Configure(uplink.Config{IsManual: true})
@@ -620,7 +620,7 @@ func TestConfigureVoidsMarks(t *testing.T) {
 	})
 }
 
-// A speech that is marked by hand and goes on is begun anew in another conversation.
+// If the conversation is cleared during a speech that the client has marked, the start is marked again.
 func TestClear(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.up.Configure(uplink.Config{IsManual: true})
@@ -641,7 +641,7 @@ func TestClear(t *testing.T) {
 	})
 }
 
-// The newest picture is sent, one a second, and one that shows nothing new only while somebody speaks.
+// At most one picture a second is sent, always the newest. An unchanged picture is sent only during speech.
 func TestPictures(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.up.ShowPicture(picture("1"), false) // the first is new
@@ -662,7 +662,7 @@ func TestPictures(t *testing.T) {
 	})
 }
 
-// A picture goes with a typed turn if it is of now, a large one with one, and not more than 8 MB wait.
+// A typed turn contains the picture if it is recent. A large picture goes with only one turn, and at most 8 MB wait.
 func TestPicturesOfTurns(t *testing.T) {
 	large := string(bytes.Repeat([]byte("x"), 3<<20))
 	for name, test := range map[string]struct {
@@ -695,8 +695,8 @@ func TestPicturesOfTurns(t *testing.T) {
 	}
 }
 
-// However the sound behind a speech stops, the model hears the silence by which it finds the end: once, at once, and at the rate
-// of the sound.
+// However the audio stops after a speech, the model gets the silence from which it detects the end: once, at once, and at the
+// sample rate of the audio.
 func TestSilenceBehindASpeech(t *testing.T) {
 	const silence = 1500 * time.Millisecond
 	for name, test := range map[string]struct {

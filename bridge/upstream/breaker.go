@@ -157,8 +157,8 @@ func QuotaDelay(err error) time.Duration {
 	return min(max(delay, time.Second), maxQuotaPause)
 }
 
-// openFor opens the breaker after a refusal for lack of quota. isProbe means that the caller tried on behalf of all
-// others.
+// openFor opens the breaker for the duration pause, after a refusal for lack of quota. isProbe means that the caller tried
+// on behalf of all others.
 func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

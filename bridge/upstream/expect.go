@@ -67,7 +67,8 @@ func (k *Keeper) HasUnderstood() bool {
 // AnswerExpiry returns how long the person's input may wait for its answer.
 func (k *Keeper) AnswerExpiry() time.Duration { return max(answerExpiry, 3*k.AnswerTimeout()) }
 
-// ExpectReply starts waiting for the model's answer.
+// ExpectReply starts waiting for the model's reaction to the trigger. An unanswered earlier question may then count as
+// missed: see countSuperseded.
 func (k *Keeper) ExpectReply(what Trigger) {
 	k.stall.countSuperseded()
 	k.stall.trigger, k.stall.stage, k.stall.isUnderstood = what, 0, what == ForSpeech && k.stall.understoodEarly

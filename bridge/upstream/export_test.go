@@ -11,7 +11,7 @@ func Refuse(b *Breakers, model, caller, reason string) {
 	b.ForModel(model).openFor(caller, QuotaDelay(&wire.CloseError{Code: 1011, Reason: reason}), false)
 }
 
-// SizeOf returns the number of models with a breaker, and the most callers of one.
+// SizeOf returns the number of models with a breaker, and the largest number of callers of one breaker.
 func SizeOf(b *Breakers) (models, callers int) {
 	for _, one := range b.byModel {
 		callers = max(callers, len(one.callers))

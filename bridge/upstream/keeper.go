@@ -26,8 +26,8 @@ import (
 type Options struct {
 	Dial         func(context.Context, gemini.Setup) (Conn, error)
 	Breakers     *Breakers
-	Caller       string        // as passed to [Breaker.Admit]
-	IsProbe      bool          // as returned by [Breaker.Admit]
+	Caller       string        // name of the caller, as passed to [Breaker.Admit]
+	IsProbe      bool          // whether the caller is a probe, as returned by [Breaker.Admit]
 	StallTimeout time.Duration // how long the model may be silent when an answer is due; 0 means no limit
 	Uplink       *uplink.Uplink
 	Logger       *slog.Logger
@@ -89,7 +89,7 @@ type (
 	DialOutcome struct {
 		Kind      ConnKind
 		StartedAt time.Time
-		Cause     string // cause of a failure: lost, stale handle, quota, fatal or auth; "" means success
+		Cause     string // cause of the failure: lost, stale handle, quota, fatal or auth; "" means success
 		Err       error  // the failure
 	}
 
@@ -178,7 +178,7 @@ const (
 // Counts holds statistics of a keeper, for the log.
 type Counts struct {
 	Dials, Resumed, Reseeded  int
-	Nudges, Resumes, Restarts int // remedies for a silent model
+	Nudges, Resumes, Restarts int // numbers of remedies for a silent model
 	Repeats                   int // repetitions of questions whose turn ended without an answer
 	LongestWait               time.Duration
 }
@@ -190,7 +190,7 @@ type Keeper struct {
 	clock  *alarm.Clock[alarmKind]
 	counts Counts
 
-	config        liveconfig.Config // in force
+	config        liveconfig.Config // configuration in force
 	setupConfig   liveconfig.Config // configuration with which the model's current session was set up
 	changes       []pendingChange   // changes not yet answered, in order; Gemini may still reject the first ones, see trialCount
 	trySingly     bool              // try each change separately, because one of several was rejected
@@ -222,13 +222,13 @@ type connection struct {
 	dialOutcome  DialOutcome        // outcome of the dial
 	cause        string             // cause of the connection's end, or "" if the gateway ended it
 	cancel       context.CancelFunc // cancels the dial, or the reader and writer
-	goroutines   sync.WaitGroup     // dial, reader, writer
+	goroutines   sync.WaitGroup     // counts the goroutines of the dial, the reader and the writer
 }
 
 // handle is the newest session resumption handle, with which the session can continue.
 type handle struct {
 	value  string
-	event  int  // number of its arrival; see Keeper.eventCount
+	event  int  // number of the handle's arrival; see Keeper.eventCount
 	isUsed bool // a connection was resumed with it
 }
 

@@ -20,7 +20,7 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// owner is the loop that a keeper belongs to. It writes down what it gets.
+// owner runs the loop that a keeper belongs to, and records the keeper's events.
 type owner struct {
 	*testing.T
 	gemini   *bridgetest.Upstream
@@ -28,12 +28,12 @@ type owner struct {
 	breakers *upstream.Breakers
 	keeper   *upstream.Keeper
 	ctx      context.Context
-	do       chan func() // to be done by the loop
+	do       chan func() // functions for the loop to run
 	begun    time.Time
 
 	// Owned by the loop.
 	busy, calling bool
-	log           []string // what happened since it was last read, with times
+	log           []string // events since the last call of sees
 }
 
 const stall = 6 * time.Second
@@ -74,7 +74,7 @@ func bubble(t *testing.T, config string, f func(o *owner)) {
 	})
 }
 
-// started is a keeper with a connection and the handle "h".
+// started runs f with a keeper that has a connection and the handle "h".
 func started(t *testing.T, config string, f func(o *owner, l *bridgetest.Conn)) {
 	t.Helper()
 	bubble(t, config, func(o *owner) {
@@ -111,7 +111,7 @@ func (o *owner) loop() {
 	}
 }
 
-// loops has the loop do something, and waits.
+// loops makes the loop run f, and waits.
 func (o *owner) loops(f func()) {
 	done := make(chan struct{})
 	o.do <- func() { f(); close(done) }
@@ -119,7 +119,7 @@ func (o *owner) loops(f func()) {
 	synctest.Wait()
 }
 
-// seen is upstream.Options.Tell. What comes all the time is not written down.
+// seen is the Notify function of [upstream.Options]. It does not record the most frequent events.
 func (o *owner) seen(_ context.Context, e upstream.Event) {
 	word := strings.TrimPrefix(fmt.Sprintf("%T", e), "upstream.")
 	is := func(yes bool, what string) {
@@ -153,7 +153,7 @@ func (o *owner) seen(_ context.Context, e upstream.Event) {
 	o.log = append(o.log, word)
 }
 
-// sees compares what the owner got since it was last asked.
+// sees compares the events since its last call with the wanted ones.
 func (o *owner) sees(want string) {
 	o.Helper()
 	synctest.Wait()
@@ -165,13 +165,13 @@ func (o *owner) sees(want string) {
 	})
 }
 
-// timed runs f, and returns the events of some kinds within a time, each with the seconds since.
+// timed runs f, and returns the events of these kinds within a time, each with the seconds since the start of f.
 func (o *owner) timed(within time.Duration, f func(), kinds ...string) string {
 	o.loops(func() { o.log = nil; f() })
 	var got []string
 	begun := time.Now()
 	for time.Since(begun) <= within {
-		synctest.Wait() // what is due at this moment has happened, too
+		synctest.Wait() // waits for everything that is due at this moment
 		o.loops(func() {
 			for _, w := range o.log {
 				if len(kinds) == 0 || slices.Contains(kinds, strings.Fields(w)[0]) {
@@ -189,7 +189,7 @@ func (o *owner) timed(within time.Duration, f func(), kinds ...string) string {
 	return strings.Join(got, ", ")
 }
 
-// took checks how long ago something was.
+// took checks the time that has passed since a moment, which is given as a time since begun.
 func (o *owner) took(since, want time.Duration) {
 	o.Helper()
 	if got := time.Since(o.begun) - since; (got - want).Abs() > 20*time.Millisecond {
@@ -197,7 +197,7 @@ func (o *owner) took(since, want time.Duration) {
 	}
 }
 
-// A connection that Gemini is about to close is replaced when nobody needs it, and in time when somebody does.
+// A connection that Gemini is about to close is replaced at an idle moment, or shortly before the deadline.
 func TestReplacement(t *testing.T) {
 	goAwayIn := func(left string) func(o *owner, l *bridgetest.Conn) {
 		return func(_ *owner, l *bridgetest.Conn) { l.Send(`{"goAway":{"timeLeft":"%s"}}`, left) }
@@ -251,14 +251,14 @@ func TestReplacement(t *testing.T) {
 					o.loops(func() { o.busy = false })
 				}
 				o.sees(want)
-				time.Sleep(9 * time.Minute) // the deadline was the old connection's
+				time.Sleep(9 * time.Minute) // the deadline applied to the old connection
 				o.gemini.AssertNoDial()
 			})
 		})
 	}
 }
 
-// Of many handles the owner learns of those that know more than the one before; the newest is used.
+// HandleChanged reports only handles that cover more than the previous one. The newest handle is used.
 func TestHandlesThatKnowNoMore(t *testing.T) {
 	started(t, `{"model":"gemini-3.1-flash-live-preview"}`, func(o *owner, l *bridgetest.Conn) {
 		for i := range 20 {
@@ -274,7 +274,7 @@ func TestHandlesThatKnowNoMore(t *testing.T) {
 	})
 }
 
-// A quiet connection is kept for a handle that knows the last turn, but not for long.
+// An idle connection is kept for a while until a handle covers the last turn.
 func TestReplacementWaitsForTheHandle(t *testing.T) {
 	for _, comes := range []bool{true, false} {
 		started(t, `{}`, func(o *owner, l *bridgetest.Conn) {
@@ -316,7 +316,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// Without a network a conversation is given up after 30 s, and a person who waits gets a sign after 1 s and then every other.
+// Without a network, a conversation ends after 30 s. A waiting person is informed after 1 s, and then repeatedly.
 func TestNoNetwork(t *testing.T) {
 	started(t, `{}`, func(o *owner, l *bridgetest.Conn) {
 		o.gemini.SetFailure(0, errors.New("no route"))
@@ -328,8 +328,8 @@ func TestNoNetwork(t *testing.T) {
 	})
 }
 
-// A change that Gemini takes in place is answered after half a second, in which it may close the connection for it. Any other
-// needs another connection. A refused one leaves the configuration that there is.
+// An in-place change is answered after half a second, the time in which Gemini may reject it by closing the connection. Other
+// changes need another connection. A rejected change leaves the current configuration in force.
 func TestUpdate(t *testing.T) {
 	inPlace, other := `{"systemInstruction":"short"}`, `{"systemInstruction":"long","generationConfig":{"temperature":0.5}}`
 	for name, test := range map[string]struct {
@@ -410,7 +410,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// What is tried when the model is silent, and when. Each other connection is as silent as the first.
+// The remedies for a silent model come in their order and at their times. The model is silent on every connection.
 func TestLadder(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
@@ -453,8 +453,8 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// After a question without any answer, not everything is tried for each: the second one in a row leads to a fresh session,
-// the third does not, the fourth does. An answer begins anew. Noise leads to a nudge.
+// After a question without an answer, not all remedies are tried for each question. The second and fourth in a row lead to a
+// fresh session, the third does not. An answer resets the count. Noise leads only to a Nudge.
 func TestSilenceInARow(t *testing.T) {
 	started(t, `{}`, func(o *owner, _ *bridgetest.Conn) {
 		ask := func(what upstream.Trigger) string {
@@ -479,7 +479,7 @@ func TestSilenceInARow(t *testing.T) {
 	})
 }
 
-// Noise between two questions without an answer, or before the first, makes no difference to them.
+// Noise before or between unanswered questions does not affect their count.
 func TestNoiseAmongQuestions(t *testing.T) {
 	started(t, `{}`, func(o *owner, _ *bridgetest.Conn) {
 		for i, step := range []struct {

@@ -10,10 +10,10 @@ import (
 	"voxgate/internal/testkit/bridgetest"
 )
 
-// young ends a connection right after its set-up, or has it replaced; n counts the connections.
+// young ends a connection right after its setup, or causes its replacement. n is the number of the connection.
 type young func(o *owner, l *bridgetest.Conn, n int)
 
-// shortLived are all ways in which a connection can end right after its set-up: by the server, the network, or ourselves.
+// shortLived returns all ways in which a connection can end right after its setup: by the server, the network or the keeper.
 func shortLived() map[string]young {
 	send := func(message string) young { return func(_ *owner, l *bridgetest.Conn, _ int) { l.Send("%s", message) } }
 	end := func(code int, reason string) young {
@@ -110,7 +110,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestFirstReplacementIsImmediate replaces one young connection: nobody waits for the only goAway, or the only update.
+// TestFirstReplacementIsImmediate replaces one young connection. A single goAway or update is carried out without a pause.
 func TestFirstReplacementIsImmediate(t *testing.T) {
 	for name, ends := range shortLived() {
 		if name == "back before the parked ends" {
@@ -146,7 +146,7 @@ func TestPaceOfAll(t *testing.T) {
 	})
 }
 
-// TestBreakers tries whom a refusal for want of quota keeps away, and for how long.
+// TestBreakers checks which callers a refusal for lack of quota blocks, and for how long.
 func TestBreakers(t *testing.T) {
 	type refusal struct {
 		model, caller, reason string
@@ -155,7 +155,7 @@ func TestBreakers(t *testing.T) {
 	for name, test := range map[string]struct {
 		refusals []refusal
 		after    time.Duration
-		want     map[string]time.Duration // what "model caller" is told
+		want     map[string]time.Duration // time until a retry, by "model caller"
 	}{
 		"the default model": {
 			[]refusal{{"d", "a", quota}},
@@ -204,7 +204,7 @@ func TestBreakers(t *testing.T) {
 	}
 }
 
-// TestBreakersAreBounded has a client name more models than anybody has, each without quota.
+// TestBreakersAreBounded names very many models and callers without quota.
 func TestBreakersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		breakers := &upstream.Breakers{Default: "d"}

@@ -33,8 +33,8 @@ const (
 // IsReplacementPlanned reports whether the connection will be replaced at the next idle moment.
 func (k *Keeper) IsReplacementPlanned() bool { return k.isServing() && k.planned.isPlanned() }
 
-// onGoAway plans to replace the connection before Gemini closes it. The replacement begins goAwayLead before the deadline
-// at the earliest.
+// onGoAway plans to replace the connection before Gemini closes it, which is when the duration left has passed. The
+// replacement begins goAwayLead before that time at the earliest.
 func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 	if left > goAwayLead {
 		k.clock.Set(alarmGoAway, left-goAwayLead)
@@ -44,7 +44,8 @@ func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 	k.planReplacement(ctx, "goAway", left-goAwaySpare)
 }
 
-// planReplacement plans to replace the connection at the next idle moment, but within a limited time.
+// planReplacement plans to replace the connection at the next idle moment, or at the latest when the duration within has
+// passed. A plan with an earlier deadline stays.
 func (k *Keeper) planReplacement(ctx context.Context, reason string, within time.Duration) {
 	if k.isParked {
 		k.disconnect(ctx) // Unpark dials again
@@ -59,8 +60,8 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 	k.clock.Set(alarmReplace, time.Until(until)) // a deadline of the keeper, because a server may stop responding after goAway
 }
 
-// earliestReplacement returns the earliest time to replace the connection. After short-lived connections, the current
-// connection stays in use for calmTime: the server may be sending goAway on every connection, or the client may be
+// earliestReplacement returns the earliest time to replace the connection for a reason. After short-lived connections, the
+// current connection stays in use for calmTime: the server may be sending goAway on every connection, or the client may be
 // changing its configuration all the time.
 func (k *Keeper) earliestReplacement(why string) time.Time {
 	switch young := k.failures.shortLived; {

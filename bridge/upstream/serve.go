@@ -257,7 +257,8 @@ func sendItem(ctx context.Context, conn Conn, config liveconfig.Config, it uplin
 	return nil
 }
 
-// sendSilence sends silence in chunks of 100 ms without pacing, because the server measures time by its input.
+// sendSilence sends silence of the duration left. It sends chunks of 100 ms without pacing, because the server measures time
+// by its input.
 func sendSilence(ctx context.Context, conn Conn, left time.Duration, rate int) error {
 	const piece = 100 * time.Millisecond
 	pcm := make([]int16, int(piece.Seconds()*float64(rate)))

@@ -75,8 +75,9 @@ func (w *stallWatch) nextAfterEmptyTurn() Remedy {
 	return GiveUp
 }
 
-// countSuperseded counts a question as unanswered when the person asks the next one, and reports whether it did. It
-// does not if at most Nudge was tried, because the new speech then continues the same question.
+// countSuperseded counts a question as unanswered when the person asks the next one, and reports whether it did. The
+// question must be typed text, or speech that the model has understood, and a remedy beyond Nudge was tried. Otherwise
+// new speech may continue the same question.
 func (w *stallWatch) countSuperseded() bool {
 	if w.stage < 2 || w.trigger != ForText && (w.trigger != ForSpeech || !w.understoodEarly) {
 		return false

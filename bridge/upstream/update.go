@@ -89,7 +89,7 @@ func (k *Keeper) applyChanges(ctx context.Context) {
 	}
 }
 
-// answerChange answers the oldest change.
+// answerChange answers the oldest change. err is the reason of a rejection, or nil.
 func (k *Keeper) answerChange(ctx context.Context, err error) {
 	change := k.changes[0].ConfigChange
 	k.changes = k.changes[1:]
