@@ -623,7 +623,8 @@ func TestFailoverWithARunningTool(t *testing.T) {
 // Conversations that end while they wait for a slow store are forgotten.
 func TestEndsBeforeItIsTold(t *testing.T) {
 	runWithFakeClock(t, func(t *testing.T) {
-		bad := &badStore{Store: store.NewMemory(), delay: 200 * time.Millisecond}
+		shared := store.NewMemory()
+		bad := &badStore{Store: shared, delay: 200 * time.Millisecond}
 		r := newHarness(t, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 		time.Sleep(time.Second)
 		var callers []*caller
@@ -636,8 +637,10 @@ func TestEndsBeforeItIsTold(t *testing.T) {
 			c.doCommand(bridge.Goodbye{})
 		}
 		time.Sleep(10 * time.Second)
-		if list, err := r.host.OtherNodes(context.Background()); err != nil || len(list) > 0 {
-			t.Errorf("%v, %v", list, err)
+		for _, c := range callers {
+			if _, generation, err := shared.Get(t.Context(), "session/"+c.session.ID()); generation != 0 || err != nil {
+				t.Errorf("%s is still in the store: generation %d, %v", c.session.ID(), generation, err)
+			}
 		}
 	})
 }

@@ -216,9 +216,11 @@ func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, mo
 	if to == "" && len(s.Next) == 1 {
 		to = s.Next[0]
 	}
+	isRepeated := to == s.Name && !slices.Contains(s.Next, to) // the model has called twice for the same step
 	switch {
-	case to == s.Name && !slices.Contains(s.Next, to): // the model has called twice for the same step
+	case isRepeated && len(problems) == 0:
 		return next, map[string]any{stepArgument: s.Name}, false
+	case isRepeated: // the values that were not stored are reported
 	case to == "" && len(s.Next) == 0: // the last step: only fields are stored
 	case !slices.Contains(s.Next, to):
 		problems = append(problems, fmt.Sprintf("%s must be %s", stepArgument, joinQuoted(s.Next)))

@@ -90,6 +90,9 @@ func TestAdvance(t *testing.T) {
 			`{"name":"Ada","guests":7}`, "identify",
 			`Not yet: guests must be a number from 1 to 4; step must be "book" or "greet".`, `{"name":"Ada"}`,
 		},
+		{ // for the current step, with an invalid value
+			`{"step":"identify","guests":7}`, "identify", "Not yet: guests must be a number from 1 to 4.", `{"name":"Ada"}`,
+		},
 		{`{"step":"greet"}`, "greet", "", `{"name":"Ada"}`}, // going back does not need the other fields
 		{`{"pet":"a cat"}`, "greet", `Not yet: unknown field "pet".`, `{"name":"Ada"}`},
 		{`{}`, "identify", "", `{"name":"Ada"}`},
