@@ -89,7 +89,8 @@ type SessionRequest struct {
 	// the prompt. If it is empty, there is no goodbye.
 	FarewellPrompt string
 
-	// NoCues turns off the tones and sentences during a wait, and the picture that is added to typed text.
+	// NoCues turns off two additions of the gateway: tones and sentences while the person waits, and the newest picture
+	// of the camera with typed text.
 	NoCues bool
 
 	// MaxPreRoll limits how much audio from before an activityStart a config can ask to keep; 0 means 10 s.

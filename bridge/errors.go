@@ -34,7 +34,7 @@ const (
 	CodePeerFailed          Code = "peer_failed"                  // WebRTC did not connect or was lost
 	CodeStreamLimitExceeded Code = "stream_limit_exceeded"        // too much is queued: messages, marks, calls
 
-	// Caused by Gemini or the network.
+	// Failures of the connection to Gemini, because of settings, Gemini or the network.
 	CodeAPIKeyMissing            Code = "api_key_missing"            // no key is set, and Gemini requires one
 	CodeProjectIDMissing         Code = "project_id_missing"         // Vertex AI needs a project
 	CodeAuthenticationFailed     Code = "authentication_failed"      // Gemini rejected the key or the token

@@ -85,7 +85,7 @@ func (s *Session) sendToolPictures(parts json.RawMessage) {
 	}
 }
 
-// canShowCanvas reports whether the client can show a tool's question to the person.
+// canShowCanvas reports whether the client has a canvas, or another way to show a tool's question to the person.
 func (s *Session) canShowCanvas() bool {
 	if s.request.Origin.ShowsQuestions {
 		return true

@@ -14,7 +14,7 @@ const leastUnheard = time.Second
 // recordUnheard remembers an interrupted answer whose rest was not played. Gemini assumes that all the voice it has
 // sent was heard.
 func (m *modelOutput) recordUnheard(i Interrupted, unplayed time.Duration) {
-	// Gemini handles the interruptions that it detects itself.
+	// If Gemini has detected the interruption itself, it knows what was not played, and needs no note.
 	byGateway := i.By != ByVoice || m.keeper.Config().Options.Turns.By == turns.ByGateway
 	if i.By != ByClear && byGateway && unplayed >= leastUnheard && i.Turn > 0 {
 		m.unheardTurn = i.Turn

@@ -16,8 +16,8 @@ type Event interface{ isEvent() }
 
 // Events of a conversation.
 type (
-	// Audio is a piece of the model's voice: samples at [VoiceRate], to be played in order. While WebRTC is connected, it
-	// carries the voice instead.
+	// Audio is a piece of the model's voice: samples at [VoiceRate], to be played in order. There is no Audio while WebRTC is
+	// connected, because the voice then comes by WebRTC.
 	Audio struct{ PCM []int16 }
 
 	// Interrupted ends the answer: discard audio that has not been played. PlayedText is the part of the answer that the person heard.

@@ -291,6 +291,7 @@ func (r *resolver) correctRequired(out map[string]any) {
 	}
 }
 
+// readBool reads a boolean, or the text "true" or "false" in any case. The second result is false for everything else.
 func readBool(v any) (any, bool) {
 	switch v := v.(type) {
 	case bool:

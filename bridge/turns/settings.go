@@ -12,7 +12,7 @@ import (
 // By selects which side decides when a turn begins and ends.
 type By string
 
-// Sides that decide. The empty string means ByModel.
+// The sides that can decide when a turn begins and ends. An empty By means ByModel.
 const (
 	ByModel   By = "model"
 	ByGateway By = "gateway"

@@ -31,8 +31,8 @@ const DuckDecibels = 12
 // MaxBack is the largest Action.Back.
 const MaxBack = 10 * time.Second
 
-// The times of voice and quiet were tuned with recordings of people and Silero as second detector: see lab/turns. The
-// times of the second detector itself and of the judge (ear…, startAgreement, judgeDeadline) were not tuned.
+// The times of voice and quiet were tuned with recordings of people: see lab/turns. earLeadIn, earTimeout,
+// startAgreement and judgeDeadline were not tuned.
 const (
 	leadIn      = 300 * time.Millisecond // length of the audio that is sent from before a voice, because words begin softly
 	onsetTime   = 60 * time.Millisecond  // length of consecutive loud frames that are more than a click

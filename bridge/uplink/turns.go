@@ -83,7 +83,7 @@ func (t *turnTaker) recentPCM(lookBack time.Duration, rate int) (pcm []int16) {
 	for _, kept := range t.recent {
 		it := kept.item
 		length := len(it.PCM)
-		// early and late are the numbers of the chunk's samples before and after that time
+		// early and late are the numbers of the chunk's samples before t.at-lookBack and after t.at
 		early := media.Samples(max(0, t.at-lookBack-(kept.end-it.duration())), it.Rate)
 		late := media.Samples(max(0, kept.end-t.at), it.Rate)
 		if early+late >= length {

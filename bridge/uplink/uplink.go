@@ -634,8 +634,8 @@ func (u *Uplink) HasUnanswered() bool {
 	return u.replayBuf.hasUnanswered || u.replayBuf.awaitsReaction || u.replayCount > 0 || slices.ContainsFunc(u.urgent, Item.isPrompt)
 }
 
-// NeedsReplay reports whether a session resumed with the newest handle must receive some of the unanswered input again:
-// see [Uplink.HasUnanswered].
+// NeedsReplay reports whether unanswered input must be sent again after the session is resumed with its newest handle.
+// Unanswered is meant as in [Uplink.HasUnanswered].
 func (u *Uplink) NeedsReplay() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -287,8 +287,8 @@ func (a *account) ReserveCost(maxCost bridge.Cost) (got bridge.Cost, settle func
 	}, nil
 }
 
-// reserveBudget reserves tokens and money in all budgets: the amount most, or the rest of the tightest budget if that
-// is less. It fails if a budget is used up, and blocks as long as the store does.
+// reserveBudget reserves tokens and money in all budgets that apply. It reserves as much as the tightest budget has left,
+// and "most" at most. It fails if a budget is used up. It blocks while the store answers.
 func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	g := a.client.gate
 	budgets := slices.DeleteFunc(a.budgetLimits(), func(b budgetLimit) bool { return *b.unit.costField(&most) == 0 })

@@ -162,8 +162,8 @@ func (b *requestBody) countWaiting(n int) (ok bool) {
 	return true
 }
 
-// evictSlow takes away the reservations of slow bodies that leave no room for moreBytes of b. It returns true if it
-// has evicted at least one body. Needs the gate's mu.
+// evictSlow makes room for more bytes of b: it takes unused memory away from other bodies that are sent too slowly and
+// share a full quota with b. Those requests then fail. It reports whether there was such a body. Needs the gate's mu.
 func (b *requestBody) evictSlow(moreBytes int64) (some bool) {
 	now := time.Now()
 	for other := range b.client.gate.bodies {

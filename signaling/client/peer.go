@@ -180,7 +180,7 @@ func (c *webClient) addCandidate(p *peer, line string) error {
 	return offerError("payload.candidate", err)
 }
 
-// onChannel moves events to a data channel that has opened.
+// onChannel is called when a peer's data channel has opened: events are sent by the channel from now on.
 func (c *webClient) onChannel(p *peer, opened *rtc.Channel) {
 	if p != c.peer && p != c.nextPeer {
 		return

@@ -44,7 +44,8 @@ func (p *Peer) receiveTrack(ctx context.Context, number int32, track *webrtc.Tra
 	}
 }
 
-// awaitTurn discards a track's packets until no newer track is in use. It returns false if the track ends first.
+// awaitTurn discards a track's packets while another track with a higher number is the microphone and has recently had
+// packets. It returns false if the track or ctx ends first.
 func (p *Peer) awaitTurn(ctx context.Context, number int32, track *webrtc.TrackRemote) bool {
 	track.SetReadDeadline(time.Time{})
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()

@@ -141,8 +141,8 @@ func (sp *sentPackets) resendPackets(nacks []rtcp.NackPair, now time.Time) {
 	}
 }
 
-// findPacket copies a packet to out, and returns true, if the packet is stored and may be sent now. The caller must
-// hold answering.
+// findPacket copies the packet with a sequence number to sp.out. It returns false if the packet is not stored, or was
+// sent again too recently. The caller must hold sp.answering.
 func (sp *sentPackets) findPacket(sequence uint16, now time.Time) bool {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

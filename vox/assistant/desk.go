@@ -375,7 +375,7 @@ func (d *Desk) status(context.Context, json.RawMessage) (json.RawMessage, error)
 	for _, e := range s.Tools {
 		list = append(list, map[string]string{"id": e.ID, "name": e.Name})
 	}
-	// The model has the other details of a tool from the call that added it.
+	// IDs and names of the tools are enough: the model got the rest from add_tool.
 	return tools.Encode(struct {
 		Status
 		Tools []map[string]string `json:"tools"`

@@ -123,6 +123,7 @@ func (i *instance) resolve(reference string) map[string]any {
 	return here
 }
 
+// firstObject returns the first schema of the list that allows something other than null.
 func firstObject(list []any) map[string]any {
 	for _, one := range list {
 		if schema, ok := one.(map[string]any); ok && kindOf(schema) != "null" {
@@ -191,6 +192,7 @@ var samples = map[string]string{
 	"hostname": "example.com", "ipv4": "192.0.2.1", "ipv6": "2001:db8::1",
 }
 
+// sampleText returns a text in the format of a schema (a date, an e-mail address), and of at least its minimum length.
 func sampleText(schema map[string]any) string {
 	format, _ := schema["format"].(string)
 	text := samples[format]

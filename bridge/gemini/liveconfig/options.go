@@ -50,8 +50,8 @@ type Options struct {
 	// default.
 	EndPause time.Duration
 
-	// PreRoll is the length of the audio before an activityStart that belongs to the speech. It applies only if Manual
-	// is set.
+	// PreRoll is how long before an activityStart the speech begins: audio of that length is sent with it. It applies
+	// only if Manual is set.
 	PreRoll time.Duration
 }
 

@@ -88,9 +88,12 @@ type dialect struct {
 	offersPath                   string // path of a list of formats in the start message: see [chooseOffer]
 	packing                      packing
 
-	// commands and voiceTemplate are templates of our messages. {sound} is base64 or a list of {count} numbers.
-	// {stream}, {encoding}, {rate} and {chosen} come from the start message. {what} is the name of a mark, or keys, in
-	// JSON. {seq} counts our messages. {theirs} is "seq" of the newest received message.
+	// commands and voiceTemplate are templates of the messages that we send. Their placeholders:
+	//   - {sound}: the audio in base64, or as a list of {count} numbers
+	//   - {stream}, {encoding}, {rate}, {chosen}: values of the provider's start message
+	//   - {what}: the name of a mark, or the keys that were pressed, in JSON
+	//   - {seq}: the number of messages that we have sent
+	//   - {theirs}: the field "seq" of the newest message that we have received
 	commands      map[command]string
 	voiceTemplate string
 }

@@ -80,8 +80,8 @@ func (r *reorderBuffer) releasePending(next int) {
 	r.nextChunk, r.pending, r.lateMessages, r.consecutiveGaps = next, r.pending[:0], r.lateMessages[:0], 0
 }
 
-// resyncCounter handles maxIrregular late messages. If they are in order, they begin a new count. Otherwise the counter is ignored from
-// now on.
+// resyncCounter is called when maxIrregular messages in a row were late. If their numbers are in order, the provider has restarted
+// its count, and they are the first of the new count. Otherwise the numbers are ignored from now on.
 func (r *reorderBuffer) resyncCounter() {
 	r.ignoresCounter = !slices.IsSortedFunc(r.lateMessages, func(a, b message) int { return a.chunk + 1 - b.chunk })
 	batch := r.lateMessages
