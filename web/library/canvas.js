@@ -19,6 +19,7 @@ const IDLE = 2 * 60_000; // ms without a touch until it goes by itself: a page o
 const PATIENCE = 5 * 60_000; // ms that Gemini waits for an answer: the gateway ends the call then
 const NOTICE = 60_000; // ms before that in which the person is warned
 const PAUSE = 1_000; // ms until a button that leaves the canvas open can be pressed again: the answer is a matter of seconds
+let faults = 0; // sentences under fields so far, for their ids
 
 speak({ canvas: words });
 
@@ -272,7 +273,7 @@ export class Canvas {
     if (action === 'dismiss') return this.#leave(root);
     if (from.ariaDisabled) return;
     const inputs = [.../** @type {NodeListOf<HTMLInputElement>} */ (this.#scope(from).querySelectorAll('input, textarea'))];
-    if (action === 'submit' && !inputs.every((i) => i.reportValidity())) return;
+    if (action === 'submit' && !areValid(inputs)) return;
     const values = inputs.map((i) => [/** @type {HTMLElement} */ (i.closest('[data-id]')).dataset['id'], i.value]);
     const answer = { ...Object.fromEntries(values), action };
     if (!this.#answer(root, answer)) this.#send(answer);
@@ -437,4 +438,23 @@ export class Canvas {
     if (!this.open || this.#waiting.size || this.#stays) return;
     this.#timer = setTimeout(() => (this.#playing().length ? this.#rest() : this.dismiss()), IDLE);
   }
+}
+
+/** Says under each field what is wrong with it, in the browser's words; the first of them gets the focus. @param {HTMLInputElement[]} inputs @returns {boolean} whether nothing is */
+function areValid(inputs) {
+  for (const input of inputs) {
+    const below = input.closest('label')?.nextElementSibling;
+    if (below?.matches('.canvas-wrong')) below.remove();
+    input.ariaInvalid = input.validity.valid ? null : 'true';
+    input.removeAttribute('aria-describedby');
+    if (input.validity.valid) continue;
+    const wrong = make('p', 'canvas-wrong', input.validationMessage);
+    wrong.id = `canvas-wrong-${++faults}`;
+    input.setAttribute('aria-describedby', wrong.id);
+    input.closest('label')?.after(wrong);
+    input.addEventListener('input', () => areValid([input]), { once: true });
+  }
+  const first = inputs.find((input) => !input.validity.valid);
+  first?.focus();
+  return !first;
 }

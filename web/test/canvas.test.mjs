@@ -232,7 +232,11 @@ describe('a canvas', () => {
     await page.fill('fieldset input', '');
     await page.press('fieldset input', 'Enter');
     assert.equal(await isOpen(page), true, 'what is required is not there');
+    assert.match(await page.innerText('fieldset .canvas-wrong'), /fill/i);
+    assert.equal(await page.getAttribute('fieldset input', 'aria-invalid'), 'true');
+    assert.deepEqual(await findBarriers(page, '.canvas'), []);
     await page.fill('fieldset input', 'here');
+    assert.equal(await page.locator('.canvas-wrong').count(), 0);
     await page.press('fieldset input', 'Enter');
     assert.equal(await isOpen(page), false, 'who is wrong elsewhere is no hindrance');
     assert.deepEqual(await answers(page), [['a', { ...values, inner: 'in', action: 'all' }]]);
