@@ -89,7 +89,7 @@ func TestSpeechIsAnswered(t *testing.T) {
 	defer speaking.Wait()
 	defer stop()
 	speaking.Go(func() { // a second of speech, then silence
-		pcm := mediatest.Speech(time.Second, 16000)
+		pcm := mediatest.SynthesizeSpeech(time.Second, 16000)
 		for tick := time.NewTicker(20 * time.Millisecond); ctx.Err() == nil; <-tick.C {
 			frame := make([]int16, 320)
 			pcm = pcm[copy(frame, pcm):]

@@ -72,7 +72,7 @@ func serveTrunk(trunk, sound net.PacketConn) {
 				"Max-Forwards: 70\r\nFrom: %s\r\nTo: %s\r\n%s\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n",
 				trunk.LocalAddr(), field("Call-ID"), field("To"), field("From"), id)
 			port, _ := strconv.Atoi(regexp.MustCompile(`m=audio (\d+)`).FindStringSubmatch(invites[id])[1])
-			says, over := mediatest.Speech(800*time.Millisecond, 8000), make(chan struct{})
+			says, over := mediatest.SynthesizeSpeech(800*time.Millisecond, 8000), make(chan struct{})
 			if called.FindStringSubmatch(request)[1] > "2" {
 				says = mediatest.Tone(500*time.Millisecond, 8000, 1000, 8000)
 			}

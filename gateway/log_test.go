@@ -143,7 +143,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 		c.mustAwaitEvent("GEMINI_ERROR", "")
 	}
 
-	speech := media.AppendBytes(nil, append(mediatest.Speech(1500*time.Millisecond, 16000), make([]int16, 2*16000)...))
+	speech := media.AppendBytes(nil, append(mediatest.SynthesizeSpeech(1500*time.Millisecond, 16000), make([]int16, 2*16000)...))
 	secrets["sound"] = base64.StdEncoding.EncodeToString(speech[24000:24030])
 	for chunk := range bytesOf(speech, 24000) { // a multiple of 3, so that base64 has no padding between the pieces
 		c.sendMessage(

@@ -45,7 +45,7 @@ func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	cells := make([][]string, 2)
 	for i, pcm := range [][]int16{
 		append(mediatest.Tone(time.Second, rate, 440, 8000), make([]int16, media.Samples(7*time.Second, rate))...),
-		mediatest.Speech(8*time.Second, rate),
+		mediatest.SynthesizeSpeech(8*time.Second, rate),
 	} {
 		var err error
 		if cells[i], err = o.callByPhones(ctx, pcm); err != nil {

@@ -235,7 +235,7 @@ func TestADoorOfOneRequest(t *testing.T) {
 	}
 	p.AwaitConnected()
 	p.Talk <- testkit.MakeSentence(440, time.Second, 48000)
-	testkit.Eventually(p.T, "the answer", func() bool { return p.VoiceLevel(440) > 0.5 })
+	testkit.Eventually(p.T, "the answer", func() bool { return p.AwaitToneShare(440) > 0.5 })
 	resp, err = http.Post(g.HTTP+"/offer", "application/sdp", strings.NewReader("v=0"))
 	if err != nil {
 		t.Fatal(err)

@@ -239,7 +239,7 @@ func fitStruct(fields map[string]any, t reflect.Type, at string) (any, error) {
 		if v == nil {
 			continue
 		}
-		field, ok := byName[foldName(name)]
+		field, ok := byName[normalizeFieldName(name)]
 		if !ok {
 			continue
 		}
@@ -261,7 +261,7 @@ func collectFields(t reflect.Type, known map[string]reflect.StructField) {
 		if f.Anonymous && tag == "" && f.Type.Kind() == reflect.Struct {
 			collectFields(f.Type, known)
 		} else if f.IsExported() && tag != "-" {
-			known[foldName(fieldName(f))] = f
+			known[normalizeFieldName(fieldName(f))] = f
 		}
 	}
 }
@@ -274,8 +274,10 @@ func fieldName(f reflect.StructField) string {
 	return name
 }
 
-// foldName returns the form of a field name in which all its spellings are equal.
-func foldName(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
+// normalizeFieldName returns the form of a field name in which all its spellings are equal.
+func normalizeFieldName(name string) string {
+	return strings.ToLower(strings.ReplaceAll(name, "_", ""))
+}
 
 // fitScalar converts a string, number or boolean to the JSON type that a Go type is decoded from.
 func fitScalar(value any, t reflect.Type) (any, bool) {

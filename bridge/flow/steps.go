@@ -138,7 +138,7 @@ func (f Flow) Instruction() string {
 	}
 	switch {
 	case len(s.Next) > 0:
-		parts = append(parts, fmt.Sprintf("When this step is done, call %s, to go on to %s.", FunctionName, joinQuoted(s.Next)))
+		parts = append(parts, fmt.Sprintf("When this step is done, call %s, to go on to %s.", FunctionName, joinQuotedWithOr(s.Next)))
 	case len(s.Fields) > 0:
 		parts = append(parts, fmt.Sprintf("When you know this, call %s.", FunctionName))
 	}
@@ -148,8 +148,8 @@ func (f Flow) Instruction() string {
 	return strings.Join(parts, "\n\n")
 }
 
-// joinQuoted lists names: "book" or "cancel".
-func joinQuoted(names []string) string {
+// joinQuotedWithOr lists names: "book" or "cancel".
+func joinQuotedWithOr(names []string) string {
 	list := make([]string, len(names))
 	for i, name := range names {
 		list[i] = fmt.Sprintf("%q", name)
@@ -223,7 +223,7 @@ func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, mo
 	case isRepeated: // the values that were not stored are reported
 	case to == "" && len(s.Next) == 0: // the last step: only fields are stored
 	case !slices.Contains(s.Next, to):
-		problems = append(problems, fmt.Sprintf("%s must be %s", stepArgument, joinQuoted(s.Next)))
+		problems = append(problems, fmt.Sprintf("%s must be %s", stepArgument, joinQuotedWithOr(s.Next)))
 	}
 	if f.plan.stepIndex(to) > f.plan.stepIndex(s.Name) || to == "" { // going back needs no fields
 		problems = append(problems, next.missingFields(s, args)...)

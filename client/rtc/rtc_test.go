@@ -76,7 +76,7 @@ func (c *call) speak(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var speaking sync.WaitGroup
 	speaking.Go(func() {
-		speech, packet := mediatest.Speech(time.Second, rate), make([]byte, 1000)
+		speech, packet := mediatest.SynthesizeSpeech(time.Second, rate), make([]byte, 1000)
 		for tick := time.NewTicker(frame); ctx.Err() == nil; <-tick.C {
 			pcm := make([]int16, rate/50)
 			speech = speech[copy(pcm, speech):]

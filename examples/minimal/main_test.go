@@ -138,7 +138,7 @@ func TestTalk(t *testing.T) {
 	ask := func() {
 		heard := len(ear.Bytes())
 		before := strings.Count(string(seen.Bytes()), "You said")
-		binary.Write(microphone, binary.LittleEndian, mediatest.Speech(time.Second, rate))
+		binary.Write(microphone, binary.LittleEndian, mediatest.SynthesizeSpeech(time.Second, rate))
 		go microphone.Write(make([]byte, 2*rate*2)) // 2 s in which nobody speaks; the next question waits behind them
 		waitFor(t, "the answer", func() bool {
 			return len(ear.Bytes()) > heard+rate && strings.Count(string(seen.Bytes()), "You said") > before

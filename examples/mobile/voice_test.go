@@ -45,7 +45,7 @@ func TestSpeechIsAnsweredUntilClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	speech := append(mediatest.Speech(time.Second, voice.MicrophoneRate), make([]int16, 2*voice.MicrophoneRate)...)
+	speech := append(mediatest.SynthesizeSpeech(time.Second, voice.MicrophoneRate), make([]int16, 2*voice.MicrophoneRate)...)
 	for pcm := range slices.Chunk(speech, 1600) {
 		if err := c.SendAudio(media.AppendBytes(nil, pcm)); err != nil {
 			t.Fatal(err)

@@ -350,8 +350,8 @@ func (p *Phone) HangUp() {
 	p.Done.Wait()
 }
 
-// VoiceLevel waits for a second of voice, and returns the share of a frequency (in Hz) in its energy.
-func (p *Phone) VoiceLevel(hz float64) float64 {
+// AwaitToneShare waits for a second of voice, and returns the share of a frequency (in Hz) in its energy.
+func (p *Phone) AwaitToneShare(hz float64) float64 {
 	p.T.Helper()
 	Eventually(p.T, "voice", func() bool { return len(TrimSilence(p.ReceivedVoice())) >= 24000*8/10 })
 	return ToneShare(TrimSilence(p.ReceivedVoice()), hz)

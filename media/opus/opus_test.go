@@ -16,7 +16,7 @@ const ms = time.Millisecond
 
 // TestDecodersAgree compares the outputs of the two decoders.
 func TestDecodersAgree(t *testing.T) {
-	pcm := mediatest.Speech(4*time.Second, 48000)
+	pcm := mediatest.SynthesizeSpeech(4*time.Second, 48000)
 	var cases []mediatest.Codec
 	for _, frame := range []time.Duration{2500 * time.Microsecond, 5 * ms, 10 * ms, 20 * ms, 40 * ms, 60 * ms} {
 		c := mediatest.CELT
@@ -72,7 +72,7 @@ func TestDecodersAgree(t *testing.T) {
 func TestDecodersAgreeOnDTX(t *testing.T) {
 	c := mediatest.SILK
 	c.DTX = true
-	pcm := mediatest.Speech(8*time.Second, 48000)
+	pcm := mediatest.SynthesizeSpeech(8*time.Second, 48000)
 	clear(pcm[2*48000 : 4*48000])
 	clear(pcm[5*48000 : 7*48000])
 	packets := c.Encode(t, pcm)
@@ -116,7 +116,7 @@ func TestDecoderRejects(t *testing.T) {
 
 // TestConcealLength checks that concealment writes only the requested samples, although the buffer has room for more.
 func TestConcealLength(t *testing.T) {
-	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(time.Second, 48000))
+	packets := mediatest.Hybrid.Encode(t, mediatest.SynthesizeSpeech(time.Second, 48000))
 	for _, choice := range []opus.DecoderChoice{opus.LibOpus, opus.Pion} {
 		dec, err := opus.NewDecoder(16000, choice)
 		if err != nil {

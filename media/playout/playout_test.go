@@ -98,7 +98,7 @@ func silent(pcm []int16) bool { return media.RMS(pcm) == 0 }
 func TestPlayoutCadence(t *testing.T) {
 	play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		time.Sleep(7*ms + 300*time.Microsecond)
-		burst := mediatest.Speech(30*time.Second, outRate)
+		burst := mediatest.SynthesizeSpeech(30*time.Second, outRate)
 		for range 20 {
 			must(t, p.WritePCM(burst))
 			time.Sleep(29 * time.Second)
@@ -349,7 +349,7 @@ func TestPlayoutSwitchOutput(t *testing.T) {
 func TestPlayoutLead(t *testing.T) {
 	play(t, 200*ms, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		time.Sleep(3 * ms)
-		pcm := mediatest.Speech(2030*ms, outRate)
+		pcm := mediatest.SynthesizeSpeech(2030*ms, outRate)
 		var marked time.Duration
 		must(t, p.WritePCM(pcm))
 		p.AddMark(func(bool) { marked = time.Since(s.start) })
@@ -389,7 +389,7 @@ func TestPlayoutLate(t *testing.T) {
 	unheard := func(late time.Duration) (d time.Duration) {
 		play(t, 200*ms, func(t *testing.T, p *playout.Pacer, s *speaker) {
 			s.late = late
-			must(t, p.WritePCM(mediatest.Speech(2*time.Second, outRate)))
+			must(t, p.WritePCM(mediatest.SynthesizeSpeech(2*time.Second, outRate)))
 			time.Sleep(time.Second)
 			d = p.Flush().Unplayed
 		})
@@ -406,7 +406,7 @@ func TestPlayoutLate(t *testing.T) {
 func TestPlayoutAtOnce(t *testing.T) {
 	play(t, media.UnlimitedLead, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		time.Sleep(3 * ms)
-		pcm := mediatest.Speech(3*time.Second, outRate)
+		pcm := mediatest.SynthesizeSpeech(3*time.Second, outRate)
 		for _, part := range [][]int16{pcm[:100], pcm[100:30000], pcm[30000:]} {
 			must(t, p.WritePCM(part))
 			time.Sleep(50 * ms)
@@ -459,7 +459,7 @@ func TestPlayoutStall(t *testing.T) {
 			defer p.Close()
 			s := &stalling{speaker: speaker{start: time.Now()}, at: 20, stall: stall}
 			p.AttachOutput(s)
-			pcm := mediatest.Speech(6*time.Second, outRate)
+			pcm := mediatest.SynthesizeSpeech(6*time.Second, outRate)
 			must(t, p.WritePCM(pcm))
 			time.Sleep(10 * time.Second)
 			if !slices.Equal(s.pcm()[:len(pcm)], pcm) {

@@ -95,8 +95,8 @@ func (t *timeline) addCaller(pcm []int16, from int, at int64) {
 		tolerance = maxDriftInPause
 	}
 	at = min(at, t.start+maxEarly)
-	t.moveBack(t.left.end + t.buffered() - at)
-	off := at - t.left.end - t.buffered()
+	t.moveBack(t.left.end + t.resamplerDelay() - at)
+	off := at - t.left.end - t.resamplerDelay()
 	switch {
 	case off > tolerance:
 		t.flushResampler()
@@ -119,8 +119,8 @@ func (t *timeline) flushResampler() {
 	}
 }
 
-// buffered returns how much of the caller's sound the resampler holds.
-func (t *timeline) buffered() int64 {
+// resamplerDelay returns how much of the caller's sound the resampler holds.
+func (t *timeline) resamplerDelay() int64 {
 	if t.resampler == nil {
 		return 0
 	}

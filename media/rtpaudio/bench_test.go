@@ -47,7 +47,7 @@ func (discard) WriteRTP(p *rtp.Packet) error { return nil }
 // BenchmarkReceiver measures one packet from Read to WritePCM: without copies, with a copy of the previous packet, and with
 // every tenth packet lost and restored from its copy.
 func BenchmarkReceiver(b *testing.B) {
-	packets := mediatest.Hybrid.Encode(b, mediatest.Speech(4*time.Second, 48000))
+	packets := mediatest.Hybrid.Encode(b, mediatest.SynthesizeSpeech(4*time.Second, 48000))
 	for _, c := range []struct {
 		name   string
 		red    bool

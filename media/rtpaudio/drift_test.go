@@ -84,7 +84,7 @@ func (f *follower) WritePCM(pcm []int16) error {
 // TestReceiverDrift checks that the clocks of sender and gateway may differ by 200 ppm, which adds up to 240 and 480 ms. The
 // sink stays on the wall clock. Only pauses are shortened or stretched, never words.
 func TestReceiverDrift(t *testing.T) {
-	pcm := mediatest.Speech(23*time.Second, 48000)
+	pcm := mediatest.SynthesizeSpeech(23*time.Second, 48000)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := range pcm {
 		if i > 20*48000 {

@@ -18,7 +18,7 @@ import (
 // phone returns the packets of a voice as the telephone network sends it, and the decoded voice, at 8 kHz.
 func phone(d, frame time.Duration) (arrivals []arrival, whole []int16) {
 	size := media.Samples(frame, 8000)
-	for i, part := range slices.Collect(slices.Chunk(mediatest.Speech(d, 8000), size)) {
+	for i, part := range slices.Collect(slices.Chunk(mediatest.SynthesizeSpeech(d, 8000), size)) {
 		payload := g711.MuLaw.AppendBytes(nil, part)
 		whole = g711.MuLaw.Append(whole, payload)
 		arrivals = append(arrivals, arrival{at: time.Duration(i) * frame, pkt: rtp.Packet{

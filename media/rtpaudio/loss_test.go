@@ -131,7 +131,7 @@ func TestReceiverBlackout(t *testing.T) {
 
 // TestReceiverRED checks streams whose lost packets are all restored from copies, and the counters.
 func TestReceiverRED(t *testing.T) {
-	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
+	packets := mediatest.Hybrid.Encode(t, mediatest.SynthesizeSpeech(1000*ms, 48000))
 	whole := mediatest.Decode(t, packets, 16000, "")
 	lose := func(a []arrival, lost ...int) []arrival {
 		for n, i := range lost {
@@ -227,7 +227,7 @@ func TestReceiverRED(t *testing.T) {
 // TestReceiverBadRED checks that a RED packet with wrong lengths only counts as lost, and that blocks of other payload types
 // count as packets without sound.
 func TestReceiverBadRED(t *testing.T) {
-	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
+	packets := mediatest.Hybrid.Encode(t, mediatest.SynthesizeSpeech(1000*ms, 48000))
 	for _, c := range []struct {
 		name    string
 		payload []byte
@@ -256,7 +256,7 @@ func TestReceiverBadRED(t *testing.T) {
 
 // TestReceiverNACK checks which packets are requested, and when.
 func TestReceiverNACK(t *testing.T) {
-	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(2000*ms, 48000))
+	packets := mediatest.Hybrid.Encode(t, mediatest.SynthesizeSpeech(2000*ms, 48000))
 	type ask struct {
 		at  time.Duration
 		seq []uint16
@@ -333,7 +333,7 @@ func TestReceiverNACK(t *testing.T) {
 // TestReceiverSlack checks when silence begins after the last packet of a talkspurt: soon on a clean path, later while packets
 // arrive late, and soon again five seconds after that.
 func TestReceiverSlack(t *testing.T) {
-	pcm := mediatest.Speech(14*time.Second, 48000)
+	pcm := mediatest.SynthesizeSpeech(14*time.Second, 48000)
 	clear(pcm[9*48000 : 12*48000]) // a pause in which the sink returns to the clock
 	packets := mediatest.CELT.Encode(t, pcm)
 	for _, c := range []struct {
@@ -378,7 +378,7 @@ func TestReceiverSlack(t *testing.T) {
 // TestReceiverREDNewStream checks that copies in the first packet of a new stream are ignored, and those in later packets are
 // used.
 func TestReceiverREDNewStream(t *testing.T) {
-	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
+	packets := mediatest.Hybrid.Encode(t, mediatest.SynthesizeSpeech(1000*ms, 48000))
 	synctest.Test(t, func(t *testing.T) {
 		arrivals := stream(packets, 65530, 0)
 		for i := range arrivals {

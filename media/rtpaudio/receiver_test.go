@@ -46,7 +46,7 @@ func TestReceiverCleanPath(t *testing.T) {
 					cod = mediatest.CELT
 				}
 				cod.Frame = c.frame
-				packets := cod.Encode(t, mediatest.Speech(1200*ms, 48000))
+				packets := cod.Encode(t, mediatest.SynthesizeSpeech(1200*ms, 48000))
 				arrivals := stream(packets, c.seq, c.ts)
 				for i := range arrivals {
 					arrivals[i].at = time.Duration(i) * c.frame
@@ -74,7 +74,7 @@ func TestReceiverCleanPath(t *testing.T) {
 
 // TestReceiverOrder checks streams in odd orders whose sound is complete in the end, and the counters.
 func TestReceiverOrder(t *testing.T) {
-	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
+	packets := mediatest.Hybrid.Encode(t, mediatest.SynthesizeSpeech(1000*ms, 48000))
 	whole := mediatest.Decode(t, packets, 16000, "")
 	pad := func(seq uint16, ts uint32, at time.Duration) arrival {
 		return arrival{at: at, pkt: rtp.Packet{Header: rtp.Header{
@@ -166,7 +166,7 @@ func TestReceiverOrder(t *testing.T) {
 
 // TestReceiverLoss checks the audio in place of a lost packet, the time until it counts as lost, and the counter of late packets.
 func TestReceiverLoss(t *testing.T) {
-	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
+	packets := mediatest.Hybrid.Encode(t, mediatest.SynthesizeSpeech(1000*ms, 48000))
 	for _, c := range []struct {
 		name      string
 		lost      []int
@@ -219,7 +219,7 @@ func TestReceiverLoss(t *testing.T) {
 
 // TestReceiverFEC compares the audio in place of lost packets with the lost audio.
 func TestReceiverFEC(t *testing.T) {
-	pcm := mediatest.Speech(8*time.Second, 48000)
+	pcm := mediatest.SynthesizeSpeech(8*time.Second, 48000)
 	inside := func(fec bool) (float64, rtpaudio.ReceiverStats) {
 		c := mediatest.Hybrid
 		c.FEC = fec
@@ -256,7 +256,7 @@ func TestReceiverFEC(t *testing.T) {
 
 // TestReceiverPauses checks that the sink stays on the wall clock, whatever audio the sender leaves out.
 func TestReceiverPauses(t *testing.T) {
-	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(4000*ms, 48000))
+	packets := mediatest.Hybrid.Encode(t, mediatest.SynthesizeSpeech(4000*ms, 48000))
 	shift := func(a []arrival, from int, by time.Duration, seq, ts bool) {
 		for i := from; i < len(a); i++ {
 			a[i].at += by
@@ -334,7 +334,7 @@ func TestReceiverPauses(t *testing.T) {
 // ends a turn. After a pause, the sink is on the wall clock again.
 func TestReceiverDelayedSpeech(t *testing.T) {
 	for _, dtx := range []bool{true, false} {
-		pcm := mediatest.Speech(12*time.Second, 48000)
+		pcm := mediatest.SynthesizeSpeech(12*time.Second, 48000)
 		clear(pcm[4*48000:])
 		packets := mediatest.CELT.Encode(t, pcm)
 		whole := mediatest.Decode(t, packets[:200], 16000, "")
@@ -406,7 +406,7 @@ func TestReceiverEnds(t *testing.T) {
 		&failing{err: io.EOF}); err == nil {
 		t.Error("Opus at 44100 Hz")
 	}
-	packet, _ := stream(mediatest.CELT.Encode(t, mediatest.Speech(20*ms, 48000)), 0, 0)[0].pkt.Marshal()
+	packet, _ := stream(mediatest.CELT.Encode(t, mediatest.SynthesizeSpeech(20*ms, 48000)), 0, 0)[0].pkt.Marshal()
 	for _, silent := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(context.Background())
@@ -446,7 +446,7 @@ func TestReceiverEnds(t *testing.T) {
 // TestReceiverAfterProcessStall checks that packets which waited while this process was stalled are decoded before
 // silence is inserted.
 func TestReceiverAfterProcessStall(t *testing.T) {
-	packets := mediatest.CELT.Encode(t, mediatest.Speech(time.Second, 48000))
+	packets := mediatest.CELT.Encode(t, mediatest.SynthesizeSpeech(time.Second, 48000))
 	arrivals := stream(packets, 0, 0)
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -472,7 +472,7 @@ func TestReceiverAfterProcessStall(t *testing.T) {
 // and a length of 0 lets the deadline pass.
 func FuzzReceiver(f *testing.F) {
 	var seed, red, holes []byte
-	packets := mediatest.Hybrid.Encode(f, mediatest.Speech(300*ms, 48000))
+	packets := mediatest.Hybrid.Encode(f, mediatest.SynthesizeSpeech(300*ms, 48000))
 	for i, a := range stream(packets, 65533, 1<<32-1000) {
 		raw, err := a.pkt.Marshal()
 		if err != nil {
@@ -549,7 +549,7 @@ func (f *fuzzed) Read(b []byte) (int, error) {
 // TestReceiverJitter checks that jitter is the difference between the delays of consecutive packets: a constant delay is not
 // jitter.
 func TestReceiverJitter(t *testing.T) {
-	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(1000*ms, 48000))
+	packets := mediatest.Hybrid.Encode(t, mediatest.SynthesizeSpeech(1000*ms, 48000))
 	for late, want := range map[time.Duration]time.Duration{0: 0, 8 * ms: 8 * ms} {
 		synctest.Test(t, func(t *testing.T) {
 			arrivals := stream(packets, 7, 7)

@@ -39,7 +39,7 @@ func output(t testing.TB) (*rtpaudio.Sender, *sent, func(d time.Duration)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	voice := mediatest.Speech(4*time.Second, outRate)
+	voice := mediatest.SynthesizeSpeech(4*time.Second, outRate)
 	at := time.Duration(0)
 	return out, s, func(d time.Duration) {
 		for end := at + d; at < end; at += media.FrameDuration {
@@ -107,7 +107,7 @@ func TestREDOmitsOldPackets(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.SetPayloadTypes(111, 63)
-	voice := mediatest.Speech(time.Second, outRate)
+	voice := mediatest.SynthesizeSpeech(time.Second, outRate)
 	for i, at := range []time.Duration{0, 20, 360, 380, 1000} { // in ms; the maximum offset, 2^14 at 48 kHz, is 341 ms
 		f := media.Frame{PCM: voice[480*i:][:480], PTS: at * time.Millisecond}
 		if err := out.WriteFrame(f); err != nil {
@@ -172,7 +172,7 @@ func TestLossChangesTheEncoder(t *testing.T) {
 		t.Error("it did not go back")
 	}
 	heard := mediatest.Decode(t, s.payloads(), outRate, "")
-	said := mediatest.Speech(4*time.Second, outRate)
+	said := mediatest.SynthesizeSpeech(4*time.Second, outRate)
 	if got, most := steepest(heard), 1.3*steepest(said); got > most {
 		t.Errorf("a step of %.0f, where speech has no more than %.0f", got, most)
 	}
@@ -242,7 +242,7 @@ func BenchmarkSender(b *testing.B) {
 			}
 			out.SetPayloadTypes(111, c.red)
 			out.ReportLoss(c.lost, 100)
-			voice := mediatest.Speech(4*time.Second, outRate)
+			voice := mediatest.SynthesizeSpeech(4*time.Second, outRate)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if err := out.WriteFrame(media.Frame{PCM: voice[i%200*480:][:480], PTS: time.Duration(i) * media.FrameDuration}); err != nil {

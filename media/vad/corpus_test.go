@@ -320,7 +320,7 @@ func step(x float64) float64 {
 
 // TestFrames checks that the detector accepts frames of any length and sample rate.
 func TestFrames(t *testing.T) {
-	pcm := mediatest.Speech(time.Second, 16000)
+	pcm := mediatest.SynthesizeSpeech(time.Second, 16000)
 	for _, rate := range []int{4000, 8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 96000} {
 		for n := 0; n < 2000; n += 1 + n/20 {
 			v := vad.Detector{Onset: ms}

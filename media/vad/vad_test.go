@@ -86,7 +86,7 @@ func TestDCOffsetIsNotSpeech(t *testing.T) {
 		if spoke, _ := hearAll(pcm, rate); spoke > time.Second {
 			t.Errorf("a silent microphone with an offset of %d speaks for %v", offset, spoke)
 		}
-		s := mediatest.Speech(8*time.Second, rate)
+		s := mediatest.SynthesizeSpeech(8*time.Second, rate)
 		clean, _ := hearAll(append(make([]int16, rate), s...), rate)
 		for i := range s {
 			s[i] = int16(max(-32768, min(32767, int(s[i])+offset)))
@@ -102,7 +102,7 @@ func TestDCOffsetIsNotSpeech(t *testing.T) {
 // disturb the detector.
 func TestSpeechThatIsClippedOrPumped(t *testing.T) {
 	const rate = 16000
-	s := mediatest.Speech(8*time.Second, rate)
+	s := mediatest.SynthesizeSpeech(8*time.Second, rate)
 	clean, _ := hearAll(append(make([]int16, rate), s...), rate)
 	with := func(f func(i int, x int16) float64) []int16 {
 		out := append(make([]int16, rate), s...)
@@ -123,7 +123,7 @@ func TestSpeechThatIsClippedOrPumped(t *testing.T) {
 		}
 	}
 	for _, rate := range []int{8000, 11025, 12000, 15999, 22050, 44100, 47999, 48000} {
-		got, _ := hearAll(append(make([]int16, rate), mediatest.Speech(8*time.Second, rate)...), rate)
+		got, _ := hearAll(append(make([]int16, rate), mediatest.SynthesizeSpeech(8*time.Second, rate)...), rate)
 		if got < clean*8/10 || got > clean*12/10 {
 			t.Errorf("at %d Hz %v, at 16 kHz %v", rate, got, clean)
 		}

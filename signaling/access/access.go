@@ -400,7 +400,7 @@ type authorization struct {
 }
 
 // checkCredentials checks a client's credentials. If late is set, it accepts an expired token.
-func (g *Gate) checkCredentials(v *Client, token string, late bool) (authorization, error) {
+func (g *Gate) checkCredentials(v *Client, token string, acceptExpired bool) (authorization, error) {
 	switch {
 	case v.isAmbiguous:
 		return authorization{}, &refusal{
@@ -410,7 +410,7 @@ func (g *Gate) checkCredentials(v *Client, token string, late bool) (authorizati
 	case !g.keys.isConfigured():
 		return authorization{identity: v.identity}, nil
 	case token != "":
-		p, err := g.keys.verifyToken(token, late)
+		p, err := g.keys.verifyToken(token, acceptExpired)
 		if p.identity == "" {
 			p.identity = v.identity
 		}

@@ -28,7 +28,7 @@ func TestPeerSaysBackWhatItHears(t *testing.T) {
 				t, testkit.StartGateway(t, func(d *testkit.Endpoints, _ *bridge.Options) { d.OpusDecoder = o.Decoder }), `{}`, o,
 			)
 			p.Talk <- testkit.MakeSentence(440, time.Second, 48000)
-			if level := p.VoiceLevel(440); level < 0.5 {
+			if level := p.AwaitToneShare(440); level < 0.5 {
 				t.Errorf("share of 440 Hz is %.2f", level)
 			}
 			turn := c.AwaitEvent("TURN_COMPLETE")
@@ -119,7 +119,7 @@ func TestEitherWayMayGoBySocket(t *testing.T) {
 				p.Talk <- testkit.MakeSentence(440, time.Second, 48000)
 			}
 			if o.Direction == webrtc.RTPTransceiverDirectionRecvonly {
-				if level := p.VoiceLevel(440); level < 0.5 || c.CountMessages("AUDIO_CHUNK") > 0 {
+				if level := p.AwaitToneShare(440); level < 0.5 || c.CountMessages("AUDIO_CHUNK") > 0 {
 					t.Errorf("share of 440 Hz is %.2f, with %d AUDIO_CHUNKs", level, c.CountMessages("AUDIO_CHUNK"))
 				}
 				return

@@ -91,7 +91,7 @@ func TestKeyTonesMuted(t *testing.T) {
 				}
 			}
 		}
-		voice := mediatest.Speech(2*time.Second, rate)
+		voice := mediatest.SynthesizeSpeech(2*time.Second, rate)
 		out := &pcmRecorder{rate: rate}
 		if err := pad.FilterSecret(out).WritePCM(voice); err != nil {
 			t.Fatal(err)

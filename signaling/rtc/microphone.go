@@ -39,14 +39,14 @@ func (p *Peer) receiveTrack(ctx context.Context, number int32, track *webrtc.Tra
 	}
 	go p.runGuarded("rtcp", func() { readRTCP(from.Read, nil) }) // interceptors see the client's sender reports only if they are read
 	p.feedSession(ctx, number, track, from)
-	for p.awaitTurn(ctx, number, track) {
+	for p.awaitMicrophoneTurn(ctx, number, track) {
 		p.feedSession(ctx, number, track, from)
 	}
 }
 
-// awaitTurn discards a track's packets while another track with a higher number is the microphone and has recently had
+// awaitMicrophoneTurn discards a track's packets while another track with a higher number is the microphone and has recently had
 // packets. It returns false if the track or ctx ends first.
-func (p *Peer) awaitTurn(ctx context.Context, number int32, track *webrtc.TrackRemote) bool {
+func (p *Peer) awaitMicrophoneTurn(ctx context.Context, number int32, track *webrtc.TrackRemote) bool {
 	track.SetReadDeadline(time.Time{})
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	buf := make([]byte, 1500)

@@ -334,7 +334,7 @@ func (o *Offer) acceptSections(groups [][]string, chosen *codec) error {
 		}
 		if s.kind == "video" && s.offered && s.client.sends {
 			if _, ok := s.videoFormat(); !ok {
-				o.UnsupportedVideo = cmp.Or(strings.Join(unsupportedVideo(s.encodings), ", "), "nothing that has a name")
+				o.UnsupportedVideo = cmp.Or(strings.Join(videoCodecNames(s.encodings), ", "), "nothing that has a name")
 			}
 		}
 	}
@@ -552,8 +552,8 @@ func encodingNames(formats []webrtc.RTPCodecParameters) (list []string) {
 	return list
 }
 
-// unsupportedVideo returns the video codecs among formats, without retransmission and error correction formats.
-func unsupportedVideo(formats []webrtc.RTPCodecParameters) (list []string) {
+// videoCodecNames returns the video codecs among formats, without retransmission and error correction formats.
+func videoCodecNames(formats []webrtc.RTPCodecParameters) (list []string) {
 	for _, name := range encodingNames(formats) {
 		switch codec, _, _ := strings.Cut(name, "/"); strings.ToLower(codec) {
 		case "rtx", "red", "ulpfec", "flexfec-03":

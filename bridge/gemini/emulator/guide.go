@@ -238,7 +238,7 @@ func (s *session) playVOX(text string) (ok bool, err error) {
 		return false, nil
 	}
 	one := &call{id: newCallID(), name: c.Name, args: c.Args, blocking: s.setup.Functions[c.Name], isGuided: true}
-	return true, s.say(&script{calls: []*call{one}})
+	return true, s.queueScript(&script{calls: []*call{one}})
 }
 
 // colours maps the names of colours to the colours of the guide's apps.

@@ -101,7 +101,7 @@ func (s *session) answerText(text string) error {
 		return err
 	}
 	if rest != nil {
-		s.after(continueDelay, func() error { return s.say(rest) })
+		s.after(continueDelay, func() error { return s.queueScript(rest) })
 		return nil
 	}
 	return s.answerCommand(text)

@@ -59,7 +59,7 @@ func (i *instance) build(schema map[string]any, depth int) any {
 	}
 	for _, name := range []string{"anyOf", "oneOf", "any_of"} {
 		if list, ok := schema[name].([]any); ok {
-			if first := firstObject(list); first != nil {
+			if first := firstNonNullSchema(list); first != nil {
 				return i.build(first, depth+1)
 			}
 		}
@@ -123,8 +123,8 @@ func (i *instance) resolve(reference string) map[string]any {
 	return here
 }
 
-// firstObject returns the first schema of the list that allows something other than null.
-func firstObject(list []any) map[string]any {
+// firstNonNullSchema returns the first schema of the list that allows something other than null.
+func firstNonNullSchema(list []any) map[string]any {
 	for _, one := range list {
 		if schema, ok := one.(map[string]any); ok && kindOf(schema) != "null" {
 			return schema

@@ -19,7 +19,7 @@ func (s *session) echo(speech []int16, rate int, text string) error {
 	}
 	sc := s.speech(pcm, text)
 	sc.polite = true
-	return s.say(sc)
+	return s.queueScript(sc)
 }
 
 // answerCommand answers typed text or a command.
@@ -36,7 +36,7 @@ func (s *session) answerCommand(text string) error {
 	case "/ground":
 		sc := s.speech(melody("ground"), "I have searched the web for you.")
 		sc.steps = append(sc.steps, step{at: sc.audio / ahead, content: live.Object{"groundingMetadata": grounding(rest)}})
-		return s.say(sc)
+		return s.queueScript(sc)
 	case "/history":
 		var lines []string
 		for _, m := range s.history {
@@ -140,5 +140,5 @@ func (s *session) speak(text, transcript string, polite bool) error {
 	}
 	sc := s.speech(pcm, transcript)
 	sc.polite = polite
-	return s.say(sc)
+	return s.queueScript(sc)
 }

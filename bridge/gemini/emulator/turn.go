@@ -138,9 +138,9 @@ func transcriptBefore(words []string) []step {
 // dropped.
 const maxQueue = 32
 
-// say starts a turn, or queues it if another turn is running. Answers to typed text are started first, because a typed
+// queueScript starts a turn, or queues it if another turn is running. Answers to typed text are started first, because a typed
 // turn interrupts the others.
-func (s *session) say(sc *script) error {
+func (s *session) queueScript(sc *script) error {
 	if len(s.queue) >= maxQueue {
 		s.queue = s.queue[1:]
 	}

@@ -99,5 +99,5 @@ func (s *session) makeTypedCalls(command, text string) error {
 	for _, c := range typed {
 		calls = append(calls, &call{id: newCallID(), name: c.Name, args: c.Args, blocking: s.setup.Functions[c.Name]})
 	}
-	return s.say(&script{calls: calls})
+	return s.queueScript(&script{calls: calls})
 }

@@ -14,9 +14,9 @@ import (
 	"voxgate/media"
 )
 
-// Speech returns d of synthetic speech that codecs treat as a voice. It has voiced syllables with gliding pitch and
+// SynthesizeSpeech returns d of synthetic speech that codecs treat as a voice. It has voiced syllables with gliding pitch and
 // formants, hissing syllables, and pauses with a little noise.
-func Speech(d time.Duration, rate int) []int16 {
+func SynthesizeSpeech(d time.Duration, rate int) []int16 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	pcm := make([]int16, media.Samples(d, rate))
 	phase, f0, env, syllable := 0.0, 0.0, 0.0, 0

@@ -276,9 +276,9 @@ func TestRealtimeCall(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	c.AwaitEvent("output_audio_buffer.stopped")
-	if c.CountMessages("response.output_audio.delta") > 0 || p.VoiceLevel(440) < 0.5 ||
+	if c.CountMessages("response.output_audio.delta") > 0 || p.AwaitToneShare(440) < 0.5 ||
 		c.CountMessages("conversation.item.input_audio_transcription.completed") != 1 {
-		t.Errorf("share of 440 Hz %.2f, %v", p.VoiceLevel(440), c.Messages())
+		t.Errorf("share of 440 Hz %.2f, %v", p.AwaitToneShare(440), c.Messages())
 	}
 	if r := side.AwaitResponse(); !strings.HasPrefix(r.SpokenText(), "You said") {
 		t.Errorf("beside: %+v", r)

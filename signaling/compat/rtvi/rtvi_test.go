@@ -28,7 +28,7 @@ func TestRTVIConversation(t *testing.T) {
 	c.Phone.Talk <- testkit.MakeSentence(440, time.Second, 48000)
 	c.AwaitEvent("user-started-speaking")
 	c.AwaitEvent("user-stopped-speaking")
-	if c.Phone.VoiceLevel(440) < 0.5 {
+	if c.Phone.AwaitToneShare(440) < 0.5 {
 		t.Error("the voice is another one")
 	}
 	c.AwaitEvent("bot-stopped-speaking")

@@ -22,7 +22,7 @@ func TestWHIPConversation(t *testing.T) {
 	}
 	c.AwaitConnected()
 	c.Talk <- testkit.MakeSentence(440, time.Second, 48000)
-	testkit.Eventually(t, "the answer", func() bool { return c.VoiceLevel(440) > 0.5 })
+	testkit.Eventually(t, "the answer", func() bool { return c.AwaitToneShare(440) > 0.5 })
 	if resp, _ := c.PatchCandidates(`"other"`); resp.StatusCode != http.StatusPreconditionFailed {
 		t.Errorf("another ETag: %s", resp.Status)
 	}
@@ -127,7 +127,7 @@ func TestWHEPListener(t *testing.T) {
 	}
 	turns(3)
 	encoder.Talk <- testkit.MakeSentence(440, time.Second, 48000)
-	next.VoiceLevel(440)
+	next.AwaitToneShare(440)
 	if resp, _ := testkit.SendHTTP(t, http.MethodDelete, next.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end of the listener: %s", resp.Status)
 	}

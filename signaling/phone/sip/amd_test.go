@@ -24,7 +24,7 @@ func notInService() []int16 {
 	for _, hz := range []float64{950, 1400, 1800} {
 		tones = append(tones, mediatest.Tone(330*time.Millisecond, 8000, hz, 8000)...)
 	}
-	return append(tones, mediatest.Speech(2*time.Second, 8000)...)
+	return append(tones, mediatest.SynthesizeSpeech(2*time.Second, 8000)...)
 }
 
 // amdCase is a call with answering-machine detection.
@@ -43,8 +43,8 @@ func TestAMDBeforeGreeting(t *testing.T) {
 	beep := mediatest.Tone(time.Second, 8000, 1000, 8000)
 	fax := mediatest.Tone(time.Second, 8000, 2100, 8000)
 	for name, test := range map[string]amdCase{
-		"a person":             {hangsUp, sip.ByPerson, "", mediatest.Speech(800*time.Millisecond, 8000), false},
-		"no packets in pauses": {hangsUp, sip.ByPerson, "", mediatest.Speech(800*time.Millisecond, 8000), true},
+		"a person":             {hangsUp, sip.ByPerson, "", mediatest.SynthesizeSpeech(800*time.Millisecond, 8000), false},
+		"no packets in pauses": {hangsUp, sip.ByPerson, "", mediatest.SynthesizeSpeech(800*time.Millisecond, 8000), true},
 		"nobody speaks":        {hangsUp, sip.BySilence, "", nil, false},
 		"a machine":            {hangsUp, sip.ByMachine, "no person has answered", beep, false},
 		"leaves a text":        {leavesText, sip.ByMachine, "the message was left", beep, false},
@@ -189,7 +189,7 @@ func TestAMDIgnoresRingback(t *testing.T) {
 	h.awaitRequest("ACK")
 	machine := mediatest.MeasureLateness(t)
 	doing.Go(func() {
-		h.playAudio(h.gateway, media.FrameDuration, mediatest.Speech(800*time.Millisecond, 8000), false, stop)
+		h.playAudio(h.gateway, media.FrameDuration, mediatest.SynthesizeSpeech(800*time.Millisecond, 8000), false, stop)
 	})
 	for timeout := time.After(patience); ; {
 		select {
@@ -245,7 +245,7 @@ func TestAMDByModel(t *testing.T) {
 			defer close(stop)
 			machine := mediatest.MeasureLateness(t)
 			doing.Go(func() {
-				h.playAudio(h.gateway, media.FrameDuration, mediatest.Speech(3*time.Second, 8000), false, stop)
+				h.playAudio(h.gateway, media.FrameDuration, mediatest.SynthesizeSpeech(3*time.Second, 8000), false, stop)
 			})
 			heard := ""
 			for timeout := time.After(patience); heard == "" || len(told) > 0; {

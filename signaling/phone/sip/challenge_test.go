@@ -279,7 +279,7 @@ func TestAnswerPayloadTypes(t *testing.T) {
 			h.awaitRequest("ACK")
 			h.setAudioAddr(invite)
 			events := o.watchEvents()
-			speech := mediatest.Speech(time.Second, 8000)
+			speech := mediatest.SynthesizeSpeech(time.Second, 8000)
 			law := g711.MuLaw
 			if c.sound == 8 {
 				law = g711.ALaw

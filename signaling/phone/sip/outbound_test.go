@@ -447,7 +447,7 @@ func TestKeysAfterMenu(t *testing.T) {
 	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), "listen first") {
 		t.Errorf("%s: %s", end.Status, end.Result)
 	}
-	menu := mediatest.Speech(time.Second, 8000)
+	menu := mediatest.SynthesizeSpeech(time.Second, 8000)
 	stop := h.sendPackets(0, 8000, func(i int) []byte {
 		frame := make([]int16, 160)
 		copy(frame, menu[min(160*i, len(menu)):])

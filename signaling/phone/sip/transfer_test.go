@@ -453,7 +453,7 @@ func TestAgentListensToBridge(t *testing.T) {
 			for from, to := range map[*handset]*handset{h.caller: h.colleague, h.colleague: h.caller} {
 				for from.awaitVoice(time.Now().Add(10 * time.Millisecond)) { // what came before
 				}
-				words := mediatest.Speech(1500*time.Millisecond, 8000)
+				words := mediatest.SynthesizeSpeech(1500*time.Millisecond, 8000)
 				stop := from.sendPackets(0, 8000, func(i int) []byte {
 					frame := make([]int16, 160)
 					copy(frame, words[min(160*i, len(words)):])
