@@ -69,7 +69,7 @@ async function checked(standard, args) {
  * @returns {LiveConfig}
  */
 export function withTools({ config = {}, tools = {}, canvas }) {
-  const functionDeclarations = Object.entries(tools).map(([name, { run, foreground, wants, parameters, ...rest }]) => ({
+  const functionDeclarations = Object.entries(tools).map(([name, { run, foreground, wants, doneTitle, parameters, ...rest }]) => ({
     name,
     ...(parameters && { parameters: asJSON(parameters) }),
     ...(foreground && { timeout: FOREGROUND_TIMEOUT }),

@@ -24,6 +24,7 @@ play('settings are loaded when they are opened, kept, and told to the gateway', 
   await says(page, 'Listening');
   const { tools, voxgate, ...rest } = await asked(page);
   assert.deepEqual([voxgate, rest], [{ canvas: true }, {}], 'nothing is asked for that nobody chose');
+  assert.doesNotMatch(JSON.stringify(tools), /doneTitle|wants/, 'what is for the page alone stays there');
   assert.ok(!files.some((f) => /settings|statistics/.test(f)), String(files));
   await open(page);
   assert.ok(files.some((f) => f.endsWith('/settings.js')));
