@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe } from 'node:test';
 import {
   detail, jpegSize, openPage, playGateway, saves, says, start, startGateway, startModel, status, stop, test, type, withGateway, variants,
-  findBarriers,
+  awaitAnimations, findBarriers,
 } from './harness.mjs';
 
 const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
@@ -178,6 +178,7 @@ const answer = async (page, id) => {
 const isOpen = (page) => box(page).isVisible();
 
 async function hasNoBarriers(page, within) {
+  await awaitAnimations(page); // a card that fades in has less contrast
   assert.deepEqual(await findBarriers(page, within), []);
   const wide = await page.evaluate((within) => {
     const e = document.querySelector(within);
