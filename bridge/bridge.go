@@ -85,8 +85,8 @@ type SessionRequest struct {
 	// one is opened.
 	Replaces *Session
 
-	// FarewellPrompt makes the model say goodbye at the time limit, once both sides are silent. The caller does not see
-	// the prompt. If it is empty, there is no goodbye.
+	// FarewellPrompt asks the model for a goodbye when the time limit is reached and both sides are silent. The caller does
+	// not see the prompt. Without a prompt the model says no goodbye.
 	FarewellPrompt string
 
 	// NoCues turns off two additions of the gateway: tones and sentences while the person waits, and the newest picture

@@ -376,14 +376,15 @@ func (c *Conversation) connect(ctx context.Context) (_ *websocket.Conn, backlog 
 		return nil, nil, err
 	}
 	isNew := c.resumeToken == ""
-	abandon := func() {
-		if isNew { // without this, the gateway would keep the new conversation, which nothing can resume, for a minute
-			c.mu.Lock()
+	abandon := sync.OnceFunc(func() {
+		// Without a goodbye, the gateway would keep the new conversation for a minute, although nothing can resume it. If a
+		// write is stuck, mu is locked, and closing ends the write.
+		if isNew && c.mu.TryLock() {
 			_ = c.writeMessage(ws, "DISCONNECT_GEMINI", nil) // if it fails, the gateway ends the conversation later
 			c.mu.Unlock()
 		}
 		_ = ws.Close()
-	}
+	})
 	stop := context.AfterFunc(ctx, abandon)
 	defer stop()
 	defer func() {

@@ -217,11 +217,11 @@ func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, mo
 		to = s.Next[0]
 	}
 	isRepeated := to == s.Name && !slices.Contains(s.Next, to) // the model has called twice for the same step
-	switch {
-	case isRepeated && len(problems) == 0:
+	if isRepeated && len(problems) == 0 {
 		return next, map[string]any{stepArgument: s.Name}, false
-	case isRepeated: // the values that were not stored are reported
-	case to == "" && len(s.Next) == 0: // the last step: only fields are stored
+	}
+	switch {
+	case isRepeated, to == "" && len(s.Next) == 0: // only fields are stored; the last step has no next one
 	case !slices.Contains(s.Next, to):
 		problems = append(problems, fmt.Sprintf("%s must be %s", stepArgument, joinQuotedWithOr(s.Next)))
 	}

@@ -171,7 +171,7 @@ func (s *Status) findApp(name string) (*App, error) {
 		names = append(names, s.Apps[i].Name)
 	}
 	for i := range s.Apps {
-		if strings.EqualFold(s.Apps[i].Title, strings.TrimSpace(name)) {
+		if title := s.Apps[i].Title; title != "" && strings.EqualFold(title, strings.TrimSpace(name)) {
 			return &s.Apps[i], nil
 		}
 	}

@@ -53,7 +53,7 @@ export function limited(button, onChange) {
   };
   return (items) => {
     button.hidden = isWhole || items.length <= FEW;
-    button.textContent = `Show all ${items.length}`;
+    if (!button.hidden) button.textContent = `Show all ${items.length}`;
     return button.hidden ? items : items.slice(0, FEW);
   };
 }

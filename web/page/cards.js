@@ -67,8 +67,7 @@ function preview(schema, title, gateway, kept) {
 
 /** A small copy of a photo, which can be kept in the transcript. @param {HTMLImageElement} image @returns {Promise<string>} as a data: URL */
 async function shrink(image) {
-  while (!image.src) await new Promise((resolve) => new MutationObserver(resolve).observe(image, { attributes: true })); // it is read first
-  await image.decode();
+  if (!image.naturalWidth) await new Promise((resolve) => image.addEventListener('load', resolve, { once: true }));
   const canvas = document.createElement('canvas');
   const scale = Math.min(1, SMALL / Math.max(image.naturalWidth, image.naturalHeight));
   [canvas.width, canvas.height] = [image.naturalWidth * scale, image.naturalHeight * scale];

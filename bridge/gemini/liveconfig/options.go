@@ -50,8 +50,8 @@ type Options struct {
 	// default.
 	EndPause time.Duration
 
-	// PreRoll is how long before an activityStart the speech begins: audio of that length is sent with it. It applies
-	// only if Manual is set.
+	// PreRoll extends a speech backwards: audio of this length from before the activityStart is sent with the speech. It
+	// applies only if Manual is set.
 	PreRoll time.Duration
 }
 
