@@ -14,23 +14,23 @@ import (
 
 // Event is something that happens in a conversation, with its time.
 type Event struct {
-	// Number counts the events of the conversation from 1, across all its callers. It is 0 for the SetupComplete of a
-	// resume.
+	// Number is the number of the event in the conversation, from 1. The count continues if another caller continues
+	// the conversation. The SetupComplete of a resume has the number 0.
 	Number uint64
 	Time   time.Time
 	Body   EventBody
-	// ReplyTo is the ReplyTo of the command that the event answers. It is nil for other events and for replayed
-	// answers.
+	// ReplyTo is the value of the same field of the command that the event answers. It is nil if the event answers no
+	// command, or if the answer is replayed.
 	ReplyTo any `json:"-"`
 }
 
 // EventBody is one of the types below.
 type EventBody any
 
-// Turns are numbered from 1. A question and its answer have the same number.
+// In the following events, turns are numbered from 1. A question and its answer have the same number.
 type (
-	// SetupComplete confirms the opening of a conversation, its resumption, or an [UpdateConfig]. Configuration changes
-	// are answered in order.
+	// SetupComplete confirms that a conversation was opened or resumed, or that an [UpdateConfig] was applied. Several
+	// changes of the configuration are answered in their order.
 	SetupComplete struct {
 		SessionID       string
 		Started         time.Time // start of the conversation
@@ -46,19 +46,19 @@ type (
 		ReceivedIDs     []string // after a resume: IDs passed to [Session.MarkReceived], the newest 256
 	}
 
-	// SetupFailed answers a rejected [UpdateConfig]; the old configuration stays.
+	// SetupFailed answers a rejected [UpdateConfig]. The old configuration stays in force.
 	SetupFailed struct{ Err *Error }
 
-	// UserText is the transcript of the person's speech: the next piece, or with Final the whole turn. More pieces may
-	// follow a Final.
+	// UserText is transcribed speech of the person: the next piece of a turn or, if Final is true, the whole turn. More
+	// pieces may follow after a Final.
 	UserText struct {
 		Turn  int
 		Text  string
 		Final bool
 	}
 
-	// AssistantText is the next piece of the answer's text, sent when its voice is played. With Final it is all the
-	// text that was played.
+	// AssistantText is the next piece of the answer's text, sent when its voice is played. If Final is true, it is all
+	// the text of the answer that was played.
 	AssistantText struct {
 		Turn  int
 		Text  string
@@ -83,17 +83,18 @@ type (
 		SuggestionsPage string // URL of the gateway's page of suggestions; empty means none
 	}
 
-	// Speaking reports that the voice of a turn begins: it comes once, just before the first audio.
+	// Speaking reports that the voice of a turn begins. It comes once per turn, just before the first audio.
 	Speaking struct{ Turn int }
 
-	// Thinking reports whether an answer is due and not yet played. After false, [Speaking] follows or no answer comes.
+	// Thinking reports whether the person is waiting for an answer. After Thinking with false, either [Speaking]
+	// follows, or no answer comes.
 	Thinking struct{ Thinking bool }
 
 	// SilenceDetected reports that the person has been silent for so long that the model is prompted to speak.
 	SilenceDetected struct{}
 
-	// Interrupted ends a turn that was not fully played. The caller must discard buffered voice frames with a lower
-	// generation than Generation.
+	// Interrupted reports that a turn ended before it was fully played. The caller must discard buffered voice frames
+	// whose generation is lower than Generation.
 	Interrupted struct {
 		Turn       int
 		By         Cause
@@ -102,10 +103,10 @@ type (
 		Played     time.Duration // length of the answer's voice that was played
 	}
 
-	// TurnComplete ends a turn whose whole voice has been passed to the caller's output.
+	// TurnComplete reports that the whole voice of a turn has been passed to the caller's output.
 	TurnComplete struct{ Turn int }
 
-	// ToolCall requests the client to run these calls and to answer each with a [ToolResponse].
+	// ToolCall asks the client to run these calls and to answer each of them with a [ToolResponse].
 	ToolCall struct{ Calls []tools.Call }
 
 	// ToolCallCancellation reports that the answers to these calls are no longer needed.
@@ -121,7 +122,7 @@ type (
 	}
 
 	// ToolLosses lists the functions of a client's config that the model has only in part, or not at all. A [Log] event
-	// has the same information as text.
+	// says the same as text.
 	ToolLosses struct{ Losses []ToolLoss }
 
 	// StateChange reports the state of the conversation.
@@ -134,18 +135,19 @@ type (
 	// UserSpeaking reports that the person has started or stopped speaking, as detected by the gateway.
 	UserSpeaking struct {
 		Speaking bool
-		// At is the position of the start or end in all audio received from the caller. If the gateway decides about
-		// turns, it is the start or end of the person's turn.
+		// At is the position of the start or the end in all audio received from the caller. If the gateway decides
+		// about turns, the start or end is that of the person's turn.
 		At time.Duration
-		// Retracted means that the person's previous turn goes on. Nothing of the answer was heard.
+		// Retracted means that the person continues the previous turn, and has heard nothing of the answer to it.
 		Retracted bool
 	}
 
-	// InterruptionPending reports with Pending that a sound of the person has paused the answer. Without Pending, the
-	// answer goes on. If the sound was an interruption, [UserSpeaking] and [Interrupted] come instead.
+	// InterruptionPending with Pending true reports that a sound of the person has paused the answer. With Pending
+	// false it reports that the answer goes on. If the sound was an interruption, [UserSpeaking] and [Interrupted] come
+	// instead.
 	InterruptionPending struct{ Pending bool }
 
-	// StepChange reports that the conversation has moved to another step of the agent. Fields are the values collected
+	// StepChange reports that the conversation has moved to another step of the agent. Fields has the values collected
 	// so far.
 	StepChange struct {
 		Step   string
@@ -153,16 +155,16 @@ type (
 	}
 
 	// Move asks a caller to connect to another gateway with its resume token, and then to close this connection. A
-	// caller that cannot connect to another gateway may stay.
+	// caller that cannot do so may stay.
 	Move struct{}
 
-	// Usage reports the tokens of a turn and of the conversation so far, before the turn's TurnComplete.
+	// Usage reports the tokens of a turn and of the conversation so far. It comes before the turn's TurnComplete.
 	Usage struct {
 		Turn, Total wire.Tokens
 		Dollars     *float64 // cost of the conversation so far; nil means the price of its model is unknown
 	}
 
-	// ErrorEvent reports an error while the conversation goes on.
+	// ErrorEvent reports an error that does not end the conversation.
 	ErrorEvent struct{ Err *Error }
 
 	// History answers [GetContext] and [ClearContext].
@@ -200,7 +202,7 @@ type Tool struct {
 	Where       string           // side that runs the function: client or gateway
 }
 
-// ToolLoss describes what was lost of a function that a client declares.
+// ToolLoss describes which parts of a client's function the model does not have.
 type ToolLoss = liveconfig.Loss
 
 // Latency is the response time of one answer, from the end of the question to the first audio sent to the person.
@@ -213,11 +215,11 @@ type Latency struct {
 	RoundTrip time.Duration
 }
 
-// Total returns how long the person waited for the answer. It includes one round trip: half of it for the question, half
-// for the answer.
+// Total returns how long the person has waited for the answer. It includes one round trip, because the question and the
+// answer each need half of it.
 func (l Latency) Total() time.Duration { return l.Model + l.Gateway + l.RoundTrip }
 
-// LatencyReport is a [Latency] as clients get it: in milliseconds, rounded to a tenth.
+// LatencyReport is a [Latency] in the form that clients get: in milliseconds, rounded to a tenth.
 type LatencyReport struct {
 	Model     float64 `json:"modelMs"`
 	Gateway   float64 `json:"gatewayMs"`
@@ -225,7 +227,7 @@ type LatencyReport struct {
 	Total     float64 `json:"totalMs"`
 }
 
-// Report returns the latency as clients get it.
+// Report returns the latency in the form that clients get.
 func (l Latency) Report() LatencyReport {
 	ms := func(d time.Duration) float64 { return math.Round(float64(d)/float64(time.Millisecond)*10) / 10 }
 	return LatencyReport{Model: ms(l.Model), Gateway: ms(l.Gateway), RoundTrip: ms(l.RoundTrip), Total: ms(l.Total())}

@@ -7,11 +7,12 @@ import (
 	"voxgate/media"
 )
 
-// quietLevel is the level (-50 dBov) below which a chunk has no speech. Two such chunks share a message, as Google's
-// best practices allow. This saves a tenth of a call's CPU time. The end of speech may be detected 20 ms later.
+// quietLevel is the level (-50 dBov) below which a chunk has no speech. Two such chunks are sent in one message, as
+// Google's best practices allow. This saves a tenth of a call's CPU time, but the end of speech may be detected 20 ms
+// later.
 const quietLevel = 100
 
-// Microphone is the [media.Sink] for a caller's audio. It cuts the audio into chunks of 20 to 40 ms. Not safe for
+// Microphone is the [media.Sink] for a caller's audio. It cuts the audio into chunks of 20 to 40 ms. It is not safe for
 // concurrent use.
 type Microphone struct {
 	up      *uplink.Uplink
@@ -39,13 +40,15 @@ func (m *Microphone) WritePCM(pcm []int16) error {
 	for ; len(pcm) > most; pcm = pcm[size:] {
 		m.up.QueueAudio(pcm[:size], m.rate)
 	}
-	// The rest is sent with the last whole chunk. Keeping it would delay all later audio.
+	// The rest, which is less than a chunk, is sent together with the last whole chunk. Keeping it would delay all
+	// later audio.
 	m.up.QueueAudio(pcm, m.rate)
 	m.pending = m.pending[:0]
 	return nil
 }
 
-// Flush sends the pending audio. It is called when the microphone pauses, so that the last syllable is not held back.
+// Flush sends the audio that waits for a full chunk. It is called when the microphone pauses, so that the last syllable
+// is sent.
 func (m *Microphone) Flush() {
 	if len(m.pending) > 0 {
 		m.up.QueueAudio(m.pending, m.rate)

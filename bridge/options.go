@@ -19,36 +19,40 @@ type Options struct {
 	Client  *api.Client
 	Backend string        // gemini, vertex or emulator; shown to clients
 	Park    time.Duration // how long a resumable conversation waits for its lost caller; 0 means not at all
-	// Stall limits how long the model may stay silent while an answer is due; 0 means no limit.
+	// Stall limits how long the model may send nothing while an answer is due; 0 means no limit.
 	Stall time.Duration
-	// MaxTokens limits the tokens of one conversation, which then ends; 0 means no limit.
+	// MaxTokens limits the tokens of one conversation. At the limit, the conversation ends. 0 means no limit.
 	MaxTokens int
-	// Findings hold observed deviations of Google's servers from the assumed behaviour, by model; may be nil.
+	// Findings holds, by model, how Google's servers were observed to differ from the assumed behaviour. It may be nil.
 	Findings map[string]liveconfig.Findings
 
-	// Prices holds the prices of the models' tokens; nil means that all are unknown.
+	// Prices holds the prices of the models' tokens. If it is nil, all prices are unknown.
 	Prices pricing.Table
-	// Observe receives the observations of the conversation with this ID. nil observes nothing, which saves time.
-	// Observe is called by several goroutines and must not block.
+	// Observe receives the observations of all conversations; id is that of the conversation. If it is nil,
+	// observations are not even built, which saves time. It is called by several goroutines and must not block.
 	Observe func(id string, o Observation)
-	// TurnJudge improves the gateway's decisions about the ends of turns. nil means that prosody alone decides.
+	// TurnJudge improves the gateway's decisions about where turns end. If it is nil, package prosody decides alone.
 	TurnJudge TurnJudge
 	// Tools returns the gateway's tools for a new conversation; nil means none.
 	Tools func() []tools.Tool
-	// SignPicture returns the gateway's own address for the URL of an external picture. nil gives clients no address.
+	// SignPicture returns an address of the gateway from which clients can load an external picture. If it is nil,
+	// clients get no address.
 	SignPicture func(url string) string
-	// SuggestionsPage returns the address of a page with these search suggestions. nil gives clients no address.
+	// SuggestionsPage returns the address of a page that shows these search suggestions. If it is nil, clients get no
+	// address.
 	SuggestionsPage func(suggestions string) string
-	// Admit is called before a conversation begins; nil admits all. It may reject with an [Error], or set the Override
-	// of the request. It may block until ctx is done.
+	// Admit is called before a conversation begins. It may reject the conversation with an [Error], or set the Override
+	// of the request. It may block until ctx is done. If it is nil, all conversations are admitted.
 	Admit func(ctx context.Context, id string, o *SessionRequest) error
-	// Recordings is the folder for recordings; empty means no recording. RecordAll records every conversation.
+	// Recordings is the folder for recordings; empty means that nothing is recorded. RecordAll records every
+	// conversation.
 	Recordings string
 	RecordAll  bool
-	// Store is shared with other gateways, so that each can continue the conversations of the others. nil means no
-	// cluster. Snapshots take 0.1 % of the CPU of a call with turns of 9 s.
+	// Store is shared with other gateways, so that each can continue conversations of the others. If it is nil, there
+	// is no cluster. Writing snapshots takes 0.1 % of the CPU time of a call whose turns last 9 s.
 	Store store.Store
-	// Node is a name of this gateway that no other gateway has or had. A space and the URL for other gateways may follow.
+	// Node is a name of this gateway that no other gateway has or has had. After a space, it may contain the URL by
+	// which other gateways reach this one.
 	Node   string
 	Logger *slog.Logger
 }

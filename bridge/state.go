@@ -30,10 +30,10 @@ const (
 	StateEnded     State = "ended"     // Host.Serve returns the reason
 )
 
-// isServing reports whether the model listens to the caller.
+// isServing reports whether the model is connected and listens to the caller.
 func (s State) isServing() bool { return s == StateLive || s == StateTool || s == StateDraining }
 
-// waitMessage returns the message for a person who waits in a state.
+// waitMessage returns a message for the person who has to wait because of this state.
 func (s State) waitMessage() string {
 	if s == StateResuming || s == StateReseeding {
 		return "Reconnecting to Gemini…"

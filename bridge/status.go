@@ -4,7 +4,7 @@ import "log/slog"
 
 const apologyMessage = "Gemini did not answer. Please say it again."
 
-// callerStatus is the state of the conversation as last reported to the caller. It belongs to the session's loop.
+// callerStatus holds the state of the conversation that the caller was told last. It belongs to the session's loop.
 type callerStatus struct {
 	subscribers *subscribers
 	log         *slog.Logger
@@ -13,7 +13,7 @@ type callerStatus struct {
 	hasApology  bool // the caller was informed that the model will not answer
 }
 
-// setState sets the state, and reports a change.
+// setState sets the state. If it has changed, it is reported to the caller.
 func (s *callerStatus) setState(state State) {
 	if state != s.state {
 		s.log.Debug("state", "from", s.state, "to", state)
@@ -22,7 +22,7 @@ func (s *callerStatus) setState(state State) {
 	}
 }
 
-// notify reports the state.
+// notify reports the state to the caller.
 func (s *callerStatus) notify() {
 	change := StateChange{State: s.state}
 	switch {
@@ -34,7 +34,7 @@ func (s *callerStatus) notify() {
 	s.subscribers.notify(change)
 }
 
-// showWait reports that the person has to wait. Further calls have no effect until endWait is called.
+// showWait tells the caller that the person has to wait. Further calls have no effect until endWait is called.
 func (s *callerStatus) showWait() {
 	if !s.isWaiting {
 		s.isWaiting = true
@@ -42,7 +42,7 @@ func (s *callerStatus) showWait() {
 	}
 }
 
-// endWait ends the reported wait.
+// endWait tells the caller that the wait is over.
 func (s *callerStatus) endWait() {
 	was := s.isWaiting
 	s.isWaiting = false
@@ -51,7 +51,7 @@ func (s *callerStatus) endWait() {
 	}
 }
 
-// setApology reports that there will be no answer. With on false it withdraws that report.
+// setApology tells the caller that there will be no answer. If on is false, it withdraws that.
 func (s *callerStatus) setApology(on bool) {
 	if s.hasApology != on {
 		s.hasApology = on

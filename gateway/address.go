@@ -33,7 +33,8 @@ type listenAddress string
 
 func (a *listenAddress) String() string { return string(*a) }
 
-// Set implements flag.Value. An IPv6 address may have no brackets: Kubernetes' $(POD_IP):9090 becomes fd00::5:9090.
+// Set implements flag.Value. It also accepts an IPv6 address without brackets, because Kubernetes expands
+// $(POD_IP):9090 to fd00::5:9090.
 func (a *listenAddress) Set(v string) error {
 	if v == "" {
 		*a = ""
@@ -51,8 +52,8 @@ func (a *listenAddress) Set(v string) error {
 	return nil
 }
 
-// bracketIPv6 adds the missing brackets to an IPv6 address with a port. It takes the text after the last colon for the
-// port.
+// bracketIPv6 adds the missing brackets to an IPv6 address with a port. It assumes that the port begins after the last
+// colon.
 func bracketIPv6(hostPort string) string {
 	i := strings.LastIndexByte(hostPort, ':')
 	if i < 0 {

@@ -32,7 +32,8 @@ func newGeminiClient(s settings, log *slog.Logger) (client *api.Client, name str
 	return client, "emulator", stop, err
 }
 
-// checkGemini logs at the start if Gemini would refuse the first call.
+// checkGemini asks Gemini at the start whether it accepts the credentials and has the model. It logs a warning if the
+// first call would fail.
 func checkGemini(ctx context.Context, client *api.Client, backend string, log *slog.Logger) {
 	if backend == "emulator" {
 		return

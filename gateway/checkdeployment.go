@@ -36,7 +36,7 @@ func checkDeployment(ctx context.Context, args []string, environ variables, stdo
 		f.PrintDefaults()
 		fmt.Fprint(stderr, deploymentHelp)
 	}
-	// The URL may come before or after the flags.
+	// Users may write the URL before or after the flags.
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		o.URL, args = args[0], args[1:]
 	}

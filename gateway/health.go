@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// healthTimeout limits the request for /healthz. It is shorter than the timeout of the image's HEALTHCHECK.
+// healthTimeout limits the request for /healthz. It is shorter than the timeout of HEALTHCHECK in the container image.
 const healthTimeout = 2 * time.Second
 
 // checkHealth implements "gateway health": it requests /healthz from this machine. The container image has no other

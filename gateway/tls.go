@@ -19,10 +19,12 @@ import (
 	"voxgate/signaling"
 )
 
-// certificateWarning is the least time between two warnings about a missing certificate, which every handshake would repeat.
+// certificateWarning is the minimum time between two warnings about a missing certificate. Without it, every handshake
+// would log a warning.
 const certificateWarning = time.Minute
 
-// tlsSettings names the source of the page's certificate: files, or a CA by ACME. Without either there is no TLS.
+// tlsSettings names the source of the page's certificate: files, or a CA by ACME. Without either, the page is served
+// without TLS.
 type tlsSettings struct {
 	cert, key string // PEM files
 	domains   []string
@@ -80,7 +82,8 @@ func (s *tlsSettings) pageURL(host string, port int) string {
 	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port)) + "/"
 }
 
-// newConfig returns the TLS configuration of the page's port, or nil without TLS. HTTP/2 is not offered: a WebSocket needs HTTP/1.1.
+// newConfig returns the TLS configuration of the page's port, or nil without TLS. The page does not offer HTTP/2,
+// because a WebSocket needs HTTP/1.1.
 func (s *tlsSettings) newConfig(log *slog.Logger) (*tls.Config, error) {
 	if s.cert != "" {
 		files, err := filewatch.NewCertificate(s.cert, s.key, log)
@@ -106,6 +109,7 @@ func (s *tlsSettings) newConfig(log *slog.Logger) (*tls.Config, error) {
 		}
 		return c, err
 	}
-	// The challenge tls-alpn-01 (RFC 8737) comes as a handshake at our own port, which must be 443 for the CA.
+	// For the challenge tls-alpn-01 (RFC 8737), the CA connects to port 443 and asks for the protocol acme.ALPNProto.
+	// So the page must be reachable at that port.
 	return &tls.Config{GetCertificate: certificate, NextProtos: []string{"http/1.1", acme.ALPNProto}}, nil
 }

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Targets of the tables.
+// Targets for the values in the tables.
 const (
 	targetLoad   = "5.0 ms; 25 % with 100 calls; 1.1 with 200"
 	targetMemory = 1126 << 10 // bytes per call, with 100 calls: 1.1 MB
 )
 
-// turnCalls is the number of calls of measureTurns. The machine must not be overloaded by them, because the costs under
-// overload cannot be compared.
+// turnCalls is the number of calls of measureTurns. It is low enough not to overload the machine, because the costs of
+// two overloaded servers cannot be compared.
 const turnCalls = 50
 
 // measureNumbers measures the cost of calls, and prints a table.
@@ -49,8 +49,8 @@ func (o options) measureCalls(ctx context.Context, n int) (observed, error) {
 	return measureLoad(ctx, o, stage, n)
 }
 
-// measureTurns compares the cost of calls whose turns the model or the gateway decides, and prints medians. Each round
-// measures both once.
+// measureTurns compares the cost of calls in which the model decides about turns with calls in which the gateway does,
+// and prints the medians. Each round measures both kinds once.
 func measureTurns(ctx context.Context, o options, rounds int, stdout io.Writer) error {
 	began := time.Now()
 	n := min(turnCalls, o.sessions[0])

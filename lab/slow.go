@@ -30,8 +30,8 @@ func (l slowLink) Read(b []byte) (int, error) {
 	return l.Conn.Read(b)
 }
 
-// measureSlowReader measures how much of a long reply reaches a WebSocket caller that reads too slowly. Another caller
-// is answered meanwhile.
+// measureSlowReader measures how much of a long reply reaches a WebSocket caller that reads too slowly. Meanwhile,
+// another caller must still be answered.
 func (c *comparison) measureSlowReader(ctx context.Context) error {
 	c.model.answerBeeps()
 	open, fast := lineOpeners[c.caller]["websocket"], make(chan struct{})
@@ -88,7 +88,8 @@ func (c *comparison) measureSlowReader(ctx context.Context) error {
 	return failed
 }
 
-// awaitRest waits until all samples were received, no more arrive for slowQuiet, or the line has ended. isClosed reports the last case.
+// awaitRest waits until all samples were received, no more samples arrive for slowQuiet, or the line has ended.
+// isClosed is true if the line has ended.
 func (l *line) awaitRest(ctx context.Context, receivedSamples *atomic.Int64, all int64) (isClosed bool) {
 	for last, at := receivedSamples.Load(), time.Now(); last < all && time.Since(at) < slowQuiet; {
 		select {

@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// setups holds the set-up files, one for each subject: a program in sh or Python. It starts its server with the
-// settings of environment, logs "url=URL" to stderr when ready, and ends on SIGTERM. With the argument "version" it
-// prints the version of the server.
+// setups holds a set-up file for each subject: a program in sh or Python. The program reads its settings from
+// environment variables, starts the subject's server, logs "url=URL" to stderr when the server is ready, and ends on
+// SIGTERM. With the argument "version" it prints the version of the server.
 //
 // Comments in the file describe the subject: "# name:", "# caller:" and "# cannot CELL: why".
 //
@@ -37,8 +37,8 @@ const (
 	echoing = "echo"
 )
 
-// silence is a setting that disables the gateway's detection of silent models. In some measurements this program's
-// model is silent for long.
+// silence is a setting of the gateway that disables its detection of silent models, because this program's model is
+// silent for a long time in some measurements.
 const silence = "VOXGATE_STALL=1h"
 
 // subjectIDs returns the ids of all subjects.
@@ -188,7 +188,8 @@ func (o options) buildEnvironment(s *stage) ([]string, error) {
 	}, nil
 }
 
-// awaitSession returns the model's session of a call. It skips sessions of previous calls, which some subjects end late.
+// awaitSession returns the model's session of a call. It skips sessions of previous calls, because some subjects end
+// them late.
 func (s *stage) awaitSession(ctx context.Context, c *caller) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()

@@ -6,7 +6,8 @@ import (
 )
 
 // SampleReader decodes a stream of 16-bit little-endian PCM in chunks of any length. A sample may be split between two
-// chunks. If a client loses one byte of a sample, at most one chunk becomes noise. The zero value is ready for use.
+// chunks. If a client loses a byte, at most one chunk becomes noise, because later chunks are aligned again. The zero
+// value is ready for use.
 type SampleReader struct {
 	halfSample byte
 	hasHalf    bool
@@ -60,11 +61,11 @@ func roughness(data []byte) (sum int) {
 	return sum
 }
 
-// Reset drops half a sample that was kept, because the stream starts again.
+// Reset drops the half sample that was kept from the last chunk, because the stream starts again.
 func (r *SampleReader) Reset() { r.hasHalf = false }
 
-// DecodeBase64 decodes base64 as clients send it: in either alphabet of RFC 4648, with or without padding, and with line
-// breaks.
+// DecodeBase64 decodes base64 as different clients send it: in either alphabet of RFC 4648, with or without padding,
+// and with line breaks.
 func DecodeBase64(text string) ([]byte, error) {
 	data, err := base64.StdEncoding.DecodeString(text)
 	if err == nil {

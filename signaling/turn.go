@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// turnCredentialLifetime is the validity of TURN credentials, also of stolen ones. A relay that a client has allocated
-// stays usable after it. A client that reconnects gets new credentials.
+// turnCredentialLifetime is the validity of TURN credentials. It is short, because credentials may be stolen. A relay
+// that a client has allocated stays usable after this time, and a client that reconnects gets new credentials.
 const turnCredentialLifetime = time.Hour
 
 // ICEServer is a STUN or TURN server for clients, in the format of RTCIceServer (W3C WebRTC section 4.2.4).
@@ -27,8 +27,8 @@ type ICEServer struct {
 	Credential string   `json:"credential,omitempty"`
 }
 
-// ParseICEServers parses an operator's list: URLs separated by commas, or a JSON array of RTCIceServer. It rejects
-// entries that browsers reject, because a browser rejects the whole list for one invalid entry.
+// ParseICEServers parses an operator's list: URLs separated by commas, or a JSON array of RTCIceServer. It returns an
+// error if browsers would reject an entry, because a browser then rejects the whole list.
 func ParseICEServers(text string) (servers []ICEServer, err error) {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
@@ -72,7 +72,7 @@ func ParseICEServers(text string) (servers []ICEServer, err error) {
 	return servers, nil
 }
 
-// parseICEURLs parses "urls" of an RTCIceServer: a string or a list of strings.
+// parseICEURLs parses the field "urls" of an RTCIceServer, which is a string or a list of strings.
 func parseICEURLs(raw json.RawMessage) (urls []string, err error) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil && one != "" {
@@ -112,7 +112,7 @@ func parseICEURL(text string) (string, error) {
 	return text, nil
 }
 
-// checkCredentials rejects credentials that browsers reject.
+// checkCredentials returns an error if browsers would reject the server's credentials.
 func (i ICEServer) checkCredentials() error {
 	if i.hasTURN() && i.Credential != "" && i.Username == "" {
 		return errors.New("a TURN server with a credential needs a username")
@@ -127,11 +127,13 @@ func (i ICEServer) hasTURN() bool {
 	return slices.ContainsFunc(i.URLs, func(u string) bool { return strings.HasPrefix(u, "turn") })
 }
 
-// NeedsSecret reports whether the settings of the server lack credentials that clients need.
+// NeedsSecret reports whether the server is a TURN server without credentials. The gateway then needs a secret to
+// create credentials for clients.
 func (i ICEServer) NeedsSecret() bool { return i.Credential == "" && i.hasTURN() }
 
-// ICEServersFor returns the ICE servers for one client. For a TURN server without credentials, it creates credentials with
-// a user name for this client. Their format is coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2).
+// ICEServersFor returns the ICE servers for one client. If a TURN server has no credentials, it creates some with a
+// user name for this client. They have the format of coturn's use-auth-secret (draft-uberti-behave-turn-rest-00,
+// section 2.2).
 func ICEServersFor(list []ICEServer, secret string, now time.Time) []ICEServer {
 	username := fmt.Sprintf("%d:%s", now.Add(turnCredentialLifetime).Unix(), rand.Text())
 	mac := hmac.New(sha1.New, []byte(secret))

@@ -9,7 +9,7 @@ import (
 	desk "voxgate/vox/assistant"
 )
 
-// themeVoices maps themes to Google's prebuilt voices, as in the design of the VOX assistant.
+// themeVoices maps themes to Google's prebuilt voices. The mapping is from the design of the VOX assistant.
 var themeVoices = map[string]string{
 	"expert": "Orus", "sharp": "Fenrir", "warm": "Aoede", "casual": "Kore",
 	"future": "Puck", "minimal": "Zephyr", "retro": "Charon", "creative": "Leda",
@@ -18,8 +18,8 @@ var themeVoices = map[string]string{
 // defaultTheme is used if a client names no theme, or an unknown one.
 const defaultTheme = "expert"
 
-// persona is the system instruction from the design of the VOX assistant, word for word. Only the placeholders in
-// braces differ, and the size of the registry.
+// persona is the system instruction of the VOX assistant. It is word for word from the assistant's design, except for
+// the placeholders in braces and the size of the registry.
 const persona = `You are VOX, the AI creative partner in Vox Code Studio. You help users
 build web applications through natural conversation.
 
@@ -38,8 +38,8 @@ Available actions:
 Current project context: %s
 Current theme: %s`
 
-// buildInstruction returns the system instruction. project is the client's JSON, an object or empty. The JSON is quoted
-// as data, and cannot end the quotation.
+// buildInstruction returns the system instruction. project is a JSON object from the client, or empty. It is quoted as
+// data, in such a way that its content cannot end the quotation.
 func buildInstruction(theme string, project json.RawMessage) string {
 	context := "none"
 	if len(project) > 0 {

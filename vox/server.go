@@ -1,10 +1,10 @@
 // Package vox serves the VOX assistant: a conversation over one WebSocket, with audio in binary frames and JSON in text
-// frames. PROTOCOL.md describes it for client authors, docs/vox.md for operators.
+// frames. PROTOCOL.md describes the protocol for client authors. docs/vox.md is for operators.
 //
-// A socket (clientConn) may have several conversations, one after the other. Each conversation has a caller, which is a [bridge.Caller],
-// and a Live model or a text model. Package bridge implements the connections to both kinds of models. An assistant is the state that a
-// conversation keeps when its socket is lost. A translator converts events to messages, and parseMessage reads a client's messages; both
-// are independent of the socket.
+// A socket (clientConn) may have several conversations, one after the other. Each conversation has a caller, which is a
+// [bridge.Caller], and a Live model or a text model. Package bridge implements the connections to both kinds of models.
+// An assistant is the state that a conversation keeps when its socket is lost. A translator converts events to
+// messages, and parseMessage parses a client's messages. Neither of them uses the socket.
 package vox
 
 import (
@@ -32,12 +32,13 @@ type Generate func(
 type Server struct {
 	Host *bridge.Host
 
-	// Generate sends a request to a text model, and calls piece with each GenerateContentResponse of the answer. It blocks
-	// until the answer has ended. The cost is charged to the account. The error wraps [bridge.ErrBudget] if the account's
-	// budget is too low.
+	// Generate sends a request to a text model, and calls piece with each GenerateContentResponse of the answer. It
+	// blocks until the answer has ended. It charges the cost to the account. If the account's budget is too low, the
+	// error wraps [bridge.ErrBudget].
 	Generate Generate
 
-	// CheckModel returns an error if the text model does not exist. It may be nil; then Generate reports an unknown model.
+	// CheckModel returns an error if the text model does not exist. It may be nil. An unknown model is then reported
+	// only by Generate.
 	CheckModel func(ctx context.Context, model string) error
 
 	AppModel  string          // model that writes apps; empty to disable them

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// maxSteps limits the steps of a plan, and maxFields the fields of a step. The model reads the current step at each
-	// turn.
+	// maxSteps limits the steps of a plan, and maxFields the fields of a step. The model reads the current step in each
+	// turn, so it should be short.
 	maxSteps, maxFields = 100, 30
 	maxName             = 64 // limit of a step's name, in bytes
 )
 
-// PlanError describes a fault in a plan.
+// PlanError describes an error in a plan.
 type PlanError struct {
 	Step int    // index of the step in the plan
 	Key  string // key of the step with the fault: tools, ask or next; empty means the step itself
@@ -26,7 +26,7 @@ func (p *PlanError) Unwrap() error { return p.Err }
 
 var fieldNamePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
-// Check validates a plan and returns its first fault, or nil.
+// Check validates a plan. It returns the first error, or nil.
 func (p Plan) Check() *PlanError {
 	names := map[string]bool{}
 	for i, s := range p {
@@ -83,7 +83,7 @@ func (p Plan) checkField(f Field) error {
 	return nil
 }
 
-// checkReachable returns a fault for the first step that no other step leads to, or nil.
+// checkReachable returns an error for the first step to which no other step leads, or nil.
 func (p Plan) checkReachable() *PlanError {
 	if len(p) == 0 {
 		return nil

@@ -1,9 +1,10 @@
-// Package gemini implements the connection to Google's Gemini Live API, on the Gemini API or Vertex AI. Package wire has the
-// messages and classifies errors. Package api has Google's URLs and the gateway's credentials. Package liveconfig builds the setup
-// of a connection. Package bridge runs the conversation.
+// Package gemini implements the connection to Google's Gemini Live API, on the Gemini API or Vertex AI. Package wire
+// has the messages and classifies errors. Package api has Google's URLs and the gateway's credentials. Package
+// liveconfig builds the setup of a connection. Package bridge runs the conversation.
 //
-// Google's Go SDK is not used for connections: its Live client ignores contexts, sets no deadlines, drops unknown fields, and makes
-// 72 allocations to receive 20 ms of audio and 41 to send them, where Conn makes 1 and 4 (BenchmarkFrame).
+// Google's Go SDK is not used for connections: its Live client ignores contexts, sets no deadlines, drops unknown
+// fields, and allocates often. It makes 72 allocations to receive 20 ms of audio, and 41 to send them. Conn makes 1 and
+// 4 (BenchmarkFrame).
 package gemini
 
 import "time"
@@ -17,20 +18,22 @@ const (
 	// without a limit.
 	setupTimeout = 10 * time.Second
 
-	// writeTimeout limits one write. With it, the loss of a connection is detected after about 4 s while audio is sent,
-	// because the socket buffers two seconds of audio. Without a limit, the loss would never be detected.
+	// writeTimeout limits one write, because the loss of a connection would otherwise not be detected. While audio is
+	// sent, the loss is detected after about 4 s: the socket buffers two seconds of audio, and then a write fails after
+	// this limit.
 	writeTimeout = 2 * time.Second
 
 	// closeTimeout limits the write of the close frame. A peer that does not read must not delay the close, because
 	// Google refuses a new connection of the same session while the old one is open.
 	closeTimeout = 500 * time.Millisecond
 
-	// userTimeout is TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. WebSocket pings
-	// cannot distinguish a dead connection from a slow server: Gemini has taken up to 30 s to answer them.
+	// userTimeout is TCP_USER_TIMEOUT: how long the peer's kernel may leave data unacknowledged. WebSocket pings would
+	// not do, because they cannot distinguish a dead connection from a slow server: Gemini has taken up to 30 s to
+	// answer them.
 	userTimeout = 8 * time.Second
 
 	// readLimit limits a received message, in bytes, so that a faulty server cannot exhaust the memory. The longest
-	// audio message seen is below 100 kB.
+	// audio message observed had less than 100 kB.
 	readLimit = 16 << 20
 
 	// maxCloseReason is the maximum length of the reason in a close frame, in bytes: RFC 6455 section 5.5.

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tuneSocket sets TCP_USER_TIMEOUT: the kernel closes a connection to a peer that does not acknowledge data. It also
-// limits the time to connect.
+// tuneSocket sets TCP_USER_TIMEOUT, so that the kernel closes a connection whose peer does not acknowledge data in
+// time. The option also limits the time to connect.
 func tuneSocket(_, _ string, raw syscall.RawConn) error {
 	var err error
 	if cerr := raw.Control(func(fd uintptr) {

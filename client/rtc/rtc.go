@@ -5,7 +5,7 @@
 //	conversation, err := client.Dial(ctx, client.Options{URL: url, WebRTC: audio})
 //	err = audio.WriteOpus(packet, 20*time.Millisecond)
 //
-// The application encodes and decodes Opus itself: a phone has a codec, and so has libopus.
+// The application must encode and decode Opus itself, for example with the codec of a phone, or with libopus.
 package rtc
 
 import (
@@ -30,8 +30,8 @@ const (
 	// time.
 	failedAfter = time.Minute
 
-	// answerTimeout is the time after which ICE may restart without an answer to the last offer. The gateway may have
-	// rejected it.
+	// answerTimeout is the time after which ICE may restart although the gateway has not answered the last offer. The
+	// gateway may have rejected that offer.
 	answerTimeout = 10 * time.Second
 )
 
@@ -44,8 +44,8 @@ type Options struct {
 	// OnState receives the state of the WebRTC connection. It may be nil.
 	OnState func(webrtc.PeerConnectionState)
 
-	// Settings changes Pion's settings, for example the network interfaces. New overrides its ICE timeouts. Settings may
-	// be nil.
+	// Settings changes Pion's settings, for example the network interfaces. New overrides the ICE timeouts in it.
+	// Settings may be nil.
 	Settings *webrtc.SettingEngine
 
 	// RelayOnly makes ICE connect only by TURN servers.
@@ -75,8 +75,8 @@ func New(o Options) (*Audio, error) {
 	return &Audio{options: o, api: webrtc.NewAPI(webrtc.WithSettingEngine(settings)), microphone: microphone}, nil
 }
 
-// WriteOpus sends one Opus packet of the microphone, which lasts for duration, preferably 10 or 20 ms. Packets before
-// WebRTC is connected are discarded. WriteOpus does not block.
+// WriteOpus sends one Opus packet of the microphone. duration is the length of the audio in the packet, preferably 10
+// or 20 ms. Packets before WebRTC is connected are discarded. WriteOpus does not block.
 func (a *Audio) WriteOpus(packet []byte, duration time.Duration) error {
 	return a.microphone.WriteSample(media.Sample{Data: packet, Duration: duration})
 }
@@ -172,7 +172,7 @@ func (p *peer) sendOffer(options *webrtc.OfferOptions) error {
 	return p.send("WEBRTC_OFFER", map[string]string{"sdp": offer.SDP})
 }
 
-// sendCandidate sends a candidate; nil means that there are no more.
+// sendCandidate sends a candidate; nil means that no more candidates follow.
 func (p *peer) sendCandidate(found *webrtc.ICECandidate) {
 	var candidate any = map[string]any{"candidate": nil}
 	if found != nil {

@@ -1,11 +1,12 @@
-// Command minimal is a small client for Voxgate over WebRTC. It uses the Go client, and shows in one file what an app on a phone does. It
-// reads the sound of a microphone from its standard input, as 16-bit samples at 48 kHz, and writes the voice to its standard output in
-// the same format:
+// Command minimal is a small client for Voxgate over WebRTC. It uses the Go client, and shows in one file what an app
+// on a phone does. It reads the sound of a microphone from its standard input, as 16-bit samples at 48 kHz, and writes
+// the voice to its standard output in the same format:
 //
 //	arecord -q -t raw -f S16_LE -r 48000 | go run ./examples/minimal | aplay -q -t raw -f S16_LE -r 48000
 //
-// It sends frames of 10 ms, so it is heard 10 ms earlier than with the usual frames of 20 ms. If the network changes, the client restarts
-// ICE or continues the same conversation over another connection. What was said is printed to standard error.
+// It sends frames of 10 ms, so the model hears the person 10 ms earlier than with the usual frames of 20 ms. If the
+// network changes, the client restarts ICE or continues the same conversation over another connection. What was said is
+// printed to standard error.
 package main
 
 import (

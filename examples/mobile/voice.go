@@ -23,15 +23,17 @@ const (
 
 // Listener receives the events of a conversation, on one thread that is not the app's main thread.
 type Listener interface {
-	// OnAudio receives a piece of the voice: 16-bit little-endian samples, to be played after the previous ones.
+	// OnAudio receives a piece of the voice: 16-bit little-endian samples, which the app must play after the previous
+	// ones.
 	OnAudio(pcm []byte)
-	// OnInterrupted means that audio which has not been played must be discarded.
+	// OnInterrupted means that the person has interrupted the model. The app must discard audio that it has not played
+	// yet.
 	OnInterrupted()
 	// OnText receives a piece of the transcript, of the person or of the model.
 	OnText(text string, byPerson bool)
 	// OnState receives a state of the protocol, such as live or resuming, and a sentence for the person, which may be empty.
 	OnState(state, message string)
-	// OnEnd is called once, after all others. The reason is empty after Close.
+	// OnEnd is called once, and no other method is called after it. The reason is empty after Close.
 	OnEnd(reason string)
 }
 

@@ -2,8 +2,8 @@ package console
 
 import "syscall"
 
-// diskSpace returns the free and the total bytes of a folder's disk for this program. ok is false if they cannot be
-// read.
+// diskSpace returns the number of free bytes on a folder's disk, and the total number. Space that is reserved for root
+// is not included. ok is false if the numbers cannot be read.
 func diskSpace(folder string) (free, total uint64, ok bool) {
 	var s syscall.Statfs_t
 	if syscall.Statfs(folder, &s) != nil {

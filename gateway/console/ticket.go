@@ -13,8 +13,9 @@ import (
 	"voxgate/signaling/access"
 )
 
-// listenTickets lets an <audio> element play a conversation. Such an element cannot send a key. A ticket is the
-// encrypted key, for one conversation and for 10 s. Playback that has begun continues.
+// listenTickets issues tickets with which an <audio> element can play a conversation, because such an element cannot
+// send a key. A ticket contains the encrypted key. It is valid for one conversation, and for 10 s. Playback may
+// continue after that.
 type listenTickets struct{ seal cipher.AEAD }
 
 const ticketLife = 10 * time.Second
@@ -36,7 +37,7 @@ func newListenTickets() (listenTickets, error) {
 	return listenTickets{seal}, err
 }
 
-// issueTicket returns a ticket for the key of a request. The key is checked when the ticket is used.
+// issueTicket returns a ticket with the key of the request. The key is not checked here, but when the ticket is used.
 func (t listenTickets) issueTicket(w http.ResponseWriter, r *http.Request) {
 	text, err := json.Marshal(listenTicket{r.PathValue("id"), r.Header.Get("Authorization"), time.Now().Add(ticketLife)})
 	if err != nil {

@@ -42,7 +42,7 @@ type transcriptEntry struct {
 	Cut  bool      `json:"cut,omitempty"` // interrupted
 }
 
-// pauseSpan is a pause in the recording. Without an end it lasts until the end of the conversation.
+// pauseSpan is a pause in the recording. A pause without an end lasts until the end of the conversation.
 type pauseSpan struct {
 	From time.Time  `json:"from"`
 	To   *time.Time `json:"to,omitempty"`
@@ -75,7 +75,8 @@ func transcriptEntries(transcript []bridge.Entry) []transcriptEntry {
 	return list
 }
 
-// maxQueuedFiles bounds the conversations that wait for their files: the default limit of parallel sessions.
+// maxQueuedFiles bounds the number of conversations whose files still have to be written. It is the default limit of
+// parallel sessions.
 const maxQueuedFiles = 1000
 
 // callFileWriter writes a file for each ended conversation. Failures are logged and counted. No conversation waits for
@@ -108,6 +109,7 @@ func (c *callFileWriter) enqueue(e endReport) {
 	}
 }
 
+// writeQueue writes the files in the queue, and blocks until c.stop is closed.
 func (c *callFileWriter) writeQueue() {
 	defer close(c.done)
 	for {
@@ -175,8 +177,8 @@ var deletableFile = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z-
 // deleteInterval is the time between two searches for expired files.
 const deleteInterval = time.Hour
 
-// deleteExpiredFiles deletes the gateway's files in these folders that are older than days, now and every hour, until
-// stop.
+// deleteExpiredFiles deletes the gateway's files in these folders when they are older than this number of days. It
+// searches for them now, and every hour until stop is called.
 func deleteExpiredFiles(days int, folders []string, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -1,7 +1,8 @@
 // Package environment reads environment variables and expands ${NAME} in configuration files.
 //
-// Secrets come from Kubernetes secrets, Docker's --env-file and shell scripts, which may add newlines, carriage returns, blanks
-// or quotation marks. With such a value the gateway would start, but its secret would differ from the secret of the other side.
+// Secrets come from Kubernetes secrets, Docker's --env-file and shell scripts, which may add newlines, carriage
+// returns, blanks or quotation marks. If such a value were used unchanged, the gateway would start, but its secret
+// would differ from the secret of the other side.
 package environment
 
 import (

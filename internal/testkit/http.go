@@ -26,7 +26,7 @@ func PostAs(t *testing.T, url, token, contentType string, body io.Reader) *http.
 	return resp
 }
 
-// BuildOffer returns an offer with an audio section.
+// BuildOffer returns an SDP offer with an audio section.
 func BuildOffer(t *testing.T) string {
 	t.Helper()
 	p := NewPhone(t, &Client{Inbox: NewInbox(t)}, PhoneOptions{})

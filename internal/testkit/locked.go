@@ -93,7 +93,7 @@ func StartLockedGateway(t *testing.T, change func(*access.Options), options ...O
 	return l
 }
 
-// RequestToken requests a token with a key.
+// RequestToken requests an access token with a server key.
 func (l *LockedGateway) RequestToken(key, body string) (status int, header http.Header, text string) {
 	l.T.Helper()
 	return l.sendWithKey(http.MethodPost, "/v1/tokens", key, body)

@@ -9,7 +9,7 @@ import (
 	"voxgate/media"
 )
 
-// Base64PCM returns audio in the encoding of messages.
+// Base64PCM returns audio in base64, as messages contain it.
 func Base64PCM(pcm []int16) string {
 	return base64.StdEncoding.EncodeToString(media.AppendBytes(nil, pcm))
 }
@@ -49,8 +49,8 @@ func TrimSilence(pcm []int16) []int16 {
 	return pcm[first:last]
 }
 
-// ToneShare returns the share of a frequency in the energy of the voice. It works piece by piece, so gaps and jumps of
-// the phase do no harm.
+// ToneShare returns the share of a frequency in the energy of the voice. It measures short pieces, so that gaps and
+// jumps of the phase do not change the result.
 func ToneShare(pcm []int16, hz float64) float64 {
 	const piece = wire.OutputRate / 20
 	if len(pcm) < piece {

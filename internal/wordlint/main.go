@@ -1,6 +1,7 @@
-// Command wordlint checks names and comments for words that CONTRIBUTING.md (Words) rules out: participles and bare verbs as names,
-// definitions by a riddle ("X is what ..."), and the colon tail ("; nil: there is none"). The file limits.txt lists the folders that
-// still have such words, with their number, which may only fall. The flag -update writes the file.
+// Command wordlint checks names and comments for words that CONTRIBUTING.md (Words) rules out: participles and bare
+// verbs as names, definitions by a riddle ("X is what ..."), and the colon tail ("; nil: there is none"). The file
+// limits.txt lists the folders that still have such words, and how many. These numbers may only fall. The flag -update
+// writes the file.
 package main
 
 import (
@@ -103,7 +104,7 @@ func run(update, list bool, folders []string) error {
 	return nil
 }
 
-// walkGoFiles adds the findings in the Go files below a folder, tests left out.
+// walkGoFiles adds the findings in the Go files below a folder, except tests.
 func walkGoFiles(root string, found map[string][]finding) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

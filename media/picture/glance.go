@@ -2,8 +2,8 @@ package picture
 
 import "image"
 
-// grid is the number of cells of a thumbnail in each direction. Noise averages out within a cell, and a hand in front of a
-// camera covers a dozen.
+// grid is the number of cells of a thumbnail in each direction. A cell is large enough that noise averages out within
+// it. A hand in front of a camera covers a dozen cells.
 const grid = 32
 
 // thumbnail is a picture reduced for comparison: the brightness of its cells.
@@ -12,7 +12,8 @@ type thumbnail struct {
 	cells [grid * grid]byte
 }
 
-// A cell has changed if it differs by more than cellChange of 255 levels, and a picture if at least changeCells have.
+// A cell has changed if its brightness differs by more than cellChange of 255 levels. A picture has changed if at least
+// changeCells of its cells have changed.
 //
 // Measured on drawn scenes at all qualities of the encoder, in 640x480. The worst noise (10 levels) and the coarsest
 // key frames (1 KB) change a cell by at most 7 levels. Changed cells:
@@ -34,8 +35,7 @@ func newThumbnail(m *image.YCbCr) thumbnail {
 	return g
 }
 
-// differsFrom reports whether the picture shows something other than the older one. A camera's change of exposure does
-// not count.
+// differsFrom reports whether t shows something other than old. It ignores a camera's change of exposure.
 func (t thumbnail) differsFrom(old thumbnail) bool {
 	return t.size != old.size || t.countChangedCells(old) >= changeCells
 }

@@ -49,11 +49,11 @@ func scaleDown(m *image.YCbCr) *image.YCbCr {
 	return small
 }
 
-// averageInto averages p into dst, which is not larger in either direction.
+// averageInto scales p down to dst by averaging areas. dst must not be larger than p in either direction.
 //
-// It measures in a unit that makes every overlap of pixels a whole number: a row of either picture is p.width*dst.width
-// units long, so a pixel of p is dst.width units wide and one of dst p.width. Heights are measured in the same way. Sums
-// stay below 255*4096*4096, which fits 32 bits.
+// Horizontally, lengths are in units of 1/(p.width*dst.width) of the picture. In this unit a pixel of p is dst.width
+// wide, a pixel of dst is p.width wide, and each overlap of two pixels is a whole number. Vertical lengths follow the
+// same rule with the heights. Sums stay below 255*4096*4096, which fits 32 bits.
 func (p plane) averageInto(dst plane) {
 	if p.width == dst.width && p.height == dst.height {
 		for y := range p.height {
@@ -89,7 +89,7 @@ func (p plane) averageInto(dst plane) {
 	}
 }
 
-// sumRow sets each pixel of row to the weighted sum of the pixels that it covers in line y of p.
+// sumRow sets each pixel of row to the weighted sum of the pixels of line y of p that it covers.
 func (p plane) sumRow(row []uint32, y int) {
 	clear(row)
 	x, room := 0, p.width

@@ -8,7 +8,7 @@ import (
 // rusageThread is RUSAGE_THREAD of getrusage(2).
 const rusageThread = 1
 
-// threadTime returns the CPU time of the calling thread.
+// threadTime returns the CPU time of the calling thread, or 0 if the system does not report it.
 func threadTime() time.Duration {
 	var r syscall.Rusage
 	if syscall.Getrusage(rusageThread, &r) != nil {

@@ -15,17 +15,20 @@ import (
 	"voxgate/tools"
 )
 
-// maxKeySet limits an issuer's answer, in bytes. The largest known sets have some 100 keys with certificates, 300 kB.
+// maxKeySet limits the size of an issuer's key set, in bytes. The largest known sets have some 100 keys with
+// certificates, in 300 kB.
 const maxKeySet = 1 << 20
 
-// keySetTransport fetches key sets (JWKS, RFC 7517) and removes everything that is not needed to verify tokens. The
-// library rejects a whole set for one unreadable key. Section 5 of the RFC requires ignoring such a key.
+// keySetTransport fetches key sets (JWKS, RFC 7517) and removes everything that is not needed to verify tokens. Without
+// this, the library would reject a whole set because of one unreadable key. Section 5 of the RFC requires ignoring such
+// a key.
 type keySetTransport struct{ http.RoundTripper }
 
-// maxRedirects limits the redirects of an issuer's address, which some issuers need because they have moved.
+// maxRedirects limits the redirects that are followed. Some issuers have moved, so their address redirects.
 const maxRedirects = 5
 
-// keySetClient returns a client for one issuer. It keeps no connection, as there is a request an hour.
+// keySetClient returns an HTTP client for one issuer. It keeps no connection open, because there is only one request an
+// hour.
 func keySetClient() *http.Client {
 	transport := tools.NewTransport()
 	transport.DisableKeepAlives = true
@@ -63,8 +66,8 @@ func (t keySetTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // section 2.
 var keyMembers = []string{"kty", "kid", "use", "alg", "crv", "n", "e", "x", "y"}
 
-// cleanKeySet returns a key set with only the readable keys and [keyMembers]. Without a usable key it fails, so the
-// previous keys stay. An empty list removes all keys.
+// cleanKeySet returns the key set with only the readable keys, and of these only [keyMembers]. It fails if all keys are
+// unusable, so that the previous keys stay valid. An empty list of keys is valid: it removes all keys.
 func cleanKeySet(text []byte) ([]byte, error) {
 	var set struct {
 		Keys []map[string]any `json:"keys"`
@@ -90,7 +93,7 @@ func cleanKeySet(text []byte) ([]byte, error) {
 	return json.Marshal(map[string]any{"keys": keys})
 }
 
-// cleanKey returns a key's members of [keyMembers], as the library reads them.
+// cleanKey returns the members of a key that are in [keyMembers], in the form that the library reads.
 func cleanKey(key map[string]any) map[string]string {
 	cleaned := map[string]string{}
 	for name, value := range key {

@@ -54,7 +54,7 @@ func TestSecretsThatWereNotKept(t *testing.T) {
 	}
 }
 
-// However many keys mint the maximum, the next one still gets some: no key uses more than is left free.
+// However many keys mint the maximum, the next one still gets some: no key may use more than it leaves free for others.
 func TestSecretsAreLeftForTheNext(t *testing.T) {
 	t.Parallel()
 	gate, err := access.New(access.Options{Logger: slog.New(slog.DiscardHandler)})

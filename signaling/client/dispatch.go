@@ -78,7 +78,8 @@ func (c *webClient) dispatchMessage(w route, m protocol.ClientMessage) error {
 	return protocol.BadField("type", fmt.Sprintf("%q is not a message of this protocol", protocol.ClipText(m.Type)))
 }
 
-// replyRoute is the [bridge.Event.ReplyTo] of a client's requests: the answer takes the route of the request.
+// replyRoute is the [bridge.Event.ReplyTo] of a client's request. It makes the answer take the same route as the
+// request.
 type replyRoute struct {
 	client *webClient
 	route  route

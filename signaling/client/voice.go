@@ -40,8 +40,8 @@ func (c *webClient) routeVoice() {
 	c.session.HoldVoice(to == voiceHeld)
 }
 
-// chunkLead limits how far AUDIO_CHUNK may be ahead of real time. It covers network jitter. It is so short that an
-// interruption is heard soon, even if the client does not clear its buffer.
+// chunkLead limits how far AUDIO_CHUNK messages may be ahead of real time. The lead covers network jitter. It is short,
+// so that the voice stops soon after an interruption even if the client does not clear its buffer.
 const chunkLead = 200 * time.Millisecond
 
 // chunkOutput is the [media.Output] of clients without an audio track. The playout clock calls it from one goroutine at

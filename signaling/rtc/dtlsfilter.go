@@ -6,8 +6,8 @@ import (
 )
 
 // filteredUDPConn is a UDP socket that drops forged DTLS datagrams, as RFC 6347 section 4.1.2.7 requires. Anyone who
-// knows the addresses of client and gateway can forge one, and pion/dtls would end the connection on certain plaintext
-// records.
+// knows the addresses of client and gateway can forge datagrams, and certain plaintext records would make pion/dtls end
+// the connection.
 type filteredUDPConn struct{ *net.UDPConn }
 
 func (f filteredUDPConn) ReadFrom(p []byte) (n int, from net.Addr, err error) {
@@ -27,8 +27,8 @@ const (
 	recordHeader           = 13
 )
 
-// isHarmlessDTLS reports whether a datagram cannot end a DTLS connection. It checks plaintext DTLS records. Datagrams
-// of other protocols (RFC 7983) are harmless.
+// isHarmlessDTLS reports whether a datagram cannot end a DTLS connection. It checks only plaintext DTLS records.
+// Datagrams of other protocols (RFC 7983) are always harmless.
 func isHarmlessDTLS(datagram []byte) bool {
 	if len(datagram) == 0 || datagram[0] < 20 || datagram[0] > 63 {
 		return true

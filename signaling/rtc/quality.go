@@ -9,12 +9,12 @@ type Quality struct {
 	LostPackets uint64 // packets that never arrived, or too late for playout
 	LatePackets uint64 // packets that arrived after they were given up; included in LostPackets; only with Up
 	Jitter      time.Duration
-	// Concealed is the duration of audio that replaces lost packets; only with Up.
+	// Concealed is the duration of audio that replaced lost packets. It is set only if Up is true.
 	Concealed time.Duration
 }
 
-// AddReport adds a peer's RTCP report about our packets since the previous report. jitter is in units of the codec's
-// clock.
+// AddReport adds what a peer's RTCP report says about the packets that we have sent since its previous report. jitter
+// is in units of the codec's clock.
 func (q *Quality) AddReport(lostPackets, totalPackets int, jitter uint32, clockRate int) {
 	q.Packets += uint64(totalPackets)
 	q.LostPackets += uint64(lostPackets)

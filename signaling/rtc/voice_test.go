@@ -22,9 +22,9 @@ func (e *ear) WriteRTP(_ *rtp.Header, payload []byte) (int, error) {
 
 func (e *ear) Write(b []byte) (int, error) { return len(b), nil }
 
-// The cumulative number of lost packets has 24 bits and a sign (RFC 3550, section 6.4.1): it is negative if the
-// network, or an answer to NACK, duplicates packets. That is not a loss; nor is a change of the stream that the peer
-// counts.
+// The cumulative number of lost packets has 24 bits and a sign (RFC 3550, section 6.4.1). It is negative if the
+// network, or an answer to NACK, duplicates packets. That is not a loss. A change of the stream that the peer counts is
+// not a loss either.
 func TestNoFalseLoss(t *testing.T) {
 	type report struct{ last, lost uint32 }
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/microcosm-cc/bluemonday"
 )
 
-// policy is the HTML that a text may contain. Links open in a new window, without a referrer or an opener.
+// policy says which HTML a text may contain. Links open in a new window, without a referrer or an opener.
 var policy = newPolicy()
 
 func newPolicy() *bluemonday.Policy {
@@ -17,14 +17,16 @@ func newPolicy() *bluemonday.Policy {
 	p.AllowAttrs("href").OnElements("a")
 	p.RequireParseableURLs(true)
 	p.AllowURLSchemes("mailto", "tel")
-	// Browsers treat "https:host" as a link, too, but bluemonday does not recognize that it leaves the page.
+	// Browsers treat "https:host" as a link to another site, but bluemonday does not recognize that. So a host is
+	// required.
 	p.AllowURLSchemeWithCustomPolicy("https", func(u *url.URL) bool { return u.Host != "" && u.User == nil })
 	p.AddTargetBlankToFullyQualifiedLinks(true) // also adds rel="noopener"
 	p.RequireNoReferrerOnLinks(true)
 	return p
 }
 
-// maxPasses limits how often HTML is cleaned until cleaning changes nothing. HTML that still changes then was crafted for this.
+// maxPasses limits how often HTML is cleaned. It is cleaned until cleaning changes nothing. HTML that still changes
+// after maxPasses was made to trick the cleaner.
 const maxPasses = 4
 
 // cleanHTML returns text without the HTML that policy forbids.

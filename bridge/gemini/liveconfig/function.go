@@ -17,8 +17,8 @@ type Function struct {
 	// audio before the response.
 	Blocking bool
 
-	// Schedules is set if the model accepts scheduling in the response to a call. Continues is set if it accepts
-	// interim responses.
+	// Schedules is set if the model accepts scheduling in the response to a call. Continues is set if the model accepts
+	// interim responses to a call.
 	Schedules, Continues bool
 
 	// WireName is the name declared to the model. It is Name, unless Google rejects that name.
@@ -28,12 +28,12 @@ type Function struct {
 	places *textPlaces
 }
 
-// Arguments returns a call's arguments as the function declares them. Where the model had to write JSON as text, the
-// text is decoded.
+// Arguments returns a call's arguments in the form that the function declares. It decodes the JSON that the model had
+// to write as text.
 func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.places.decodeTexts(args) }
 
-// Check validates a call's arguments against the original declaration. The schema that was declared to the model may be looser,
-// because Google's schemas support less.
+// Check validates a call's arguments against the original declaration. The model may violate that declaration, because
+// it has seen only a looser schema: Google's schemas support fewer keywords.
 func (f Function) Check(args json.RawMessage) error {
 	if f.ValidatesItself {
 		return nil
@@ -59,7 +59,7 @@ type callMode int
 
 // The values of callMode.
 const (
-	callsOn      callMode = iota // the model continues talking unless the function is declared BLOCKING
+	callsOn      callMode = iota // the model goes on talking during a call, unless the function is declared BLOCKING
 	callsWaiting                 // the model waits unless the function is declared NON_BLOCKING
 	callsSync                    // the model always waits, and supports no behavior
 	callsAsync                   // the model never waits

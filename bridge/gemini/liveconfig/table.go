@@ -27,7 +27,7 @@ const (
 	videoOutput                    // modality VIDEO: an avatar
 )
 
-// thinking is the support of a model for the fields of thinkingConfig.
+// thinking says which fields of thinkingConfig a model supports.
 type thinking int
 
 const (
@@ -38,7 +38,7 @@ const (
 	thinkingRequired                 // thinkingLevel is required; MINIMAL is not accepted
 )
 
-// moods is the support of a model for proactivity and affective dialog.
+// moods says whether a model supports proactivity and affective dialog.
 type moods int
 
 const (
@@ -47,16 +47,16 @@ const (
 	moodsBuiltIn         // the model is always proactive and rejects both settings
 )
 
-// row is an entry in the table of models: the properties of all models whose names have the same prefix, on one
-// backend. The parser applies them to a setup, because the server closes the socket without a warning for an
-// unsupported setup.
+// row is an entry in the table of models. It has the properties of all models whose names begin with prefix, on one
+// backend. The parser adapts each setup to its row, because for an unsupported setup the server closes the socket
+// without a warning.
 type row struct {
 	Profile
 
 	prefix string
 	on     backend
 
-	// whole is the full name of the model, if prefix is only the beginning of it.
+	// whole is the full name of the model. It is set only if prefix is not already the full name.
 	whole string
 
 	// twin is the name of the same model on the other backend. If it is empty, the other backend does not have the
@@ -71,26 +71,26 @@ type row struct {
 	calls    callMode
 	moods    moods
 
-	// wide is set if the model processes all input between turns. With manual activity detection it needs a
-	// turnCoverage of all input. Otherwise it treats turns as empty.
+	// wide is set if the model counts all input between two turns as a part of the next turn. With manual activity
+	// detection, such a model needs a turnCoverage of all input, because it treats turns as empty otherwise.
 	wide bool
 
-	// oneAnswer is set if the model abandons a call after a response with willContinue: it never speaks the call's last
-	// response.
+	// oneAnswer is set if the model ignores a call's last response after a response with willContinue.
 	oneAnswer bool
 
 	// translates is set for translation models. Only these support translationConfig.
 	translates bool
 
-	// unsupported lists fields that are removed from a setup, because the model refuses them.
+	// unsupported lists fields that the parser removes from a setup, because the model refuses them.
 	unsupported []string
 }
 
-// endSilence is the silence after which a model certainly ends a turn. Models of version 3.8 did not end it after 0.5 s
-// with an audioStreamEnd (12 of 12 recordings), but after 1.4 s (6 of 6; openclaw #152646, September 2026).
+// endSilence is a length of silence after which every model ends a turn. In recordings, models of version 3.8 did not
+// end the turn after 0.5 s of silence and an audioStreamEnd (12 of 12), but did after 1.4 s (6 of 6; openclaw #152646,
+// September 2026).
 //
-// gemini-2.5-flash was reported to behave in the same way (python-genai #1328). The silence is also sent to models that
-// were not measured, because it does no harm. For 3.1, audioStreamEnd is enough (3 of 3).
+// gemini-2.5-flash was reported to behave in the same way (python-genai #1328). Models that were not measured get the
+// silence, too, because it does no harm. Version 3.1 does not need it: audioStreamEnd ends the turn (3 of 3).
 const endSilence = 1500 * time.Millisecond
 
 // textModelRow is the row of all models outside the Live API. They call functions within an answer, and wait for the
@@ -99,8 +99,8 @@ var textModelRow = row{
 	Profile: Profile{Name: "writing", Seeds: true, Appends: true, IsTextModel: true}, output: textOutput, calls: callsSync,
 }
 
-// models is searched from the top for the first row whose prefix matches the model, on the client's backend. This table
-// has not been tested against Google's servers.
+// models is the table of models. A model belongs to the first row for the client's backend whose prefix matches the
+// model's name. This table has not been tested against Google's servers.
 //
 // Sources, as of November 2026. Names and shutdowns: ai.google.dev/gemini-api/docs/deprecations. Supported fields:
 // ai.google.dev/gemini-api/docs/live-guide (comparison of models), …/live-api/thinking, …/models/gemini-3.8-live,
@@ -110,13 +110,14 @@ var textModelRow = row{
 // ForgetfulHandles was reported for gemini-3.8-live on Vertex AI (October 2026: 9 of 9 trials, 23 of 30 resumes in
 // production). It is assumed for the other models, which were not measured. The assumption does no harm.
 //
-// AnswersAfterTurn was reported for gemini-3.8-live on Vertex AI (October 2026). On the Gemini API a silent turn with a
-// call ends within the same millisecond (recorded), so waiting costs nothing. Extended thinking ends its turn before it
-// calls (recorded).
+// AnswersAfterTurn was reported for gemini-3.8-live on Vertex AI (October 2026). On the Gemini API, waiting for the end
+// of the turn costs nothing, because a turn that contains only a call ends within the same millisecond (recorded).
+// Extended thinking ends its turn before it calls (recorded).
 var models = []row{
-	// Vertex AI rejects the field behavior (livekit/agents #3801), and supports proactivity and affective dialog in its
-	// single version (livekit/agents #4362). The second row is the preview. Both must come before the retired model
-	// gemini-live-2.5-flash-preview, which has the same beginning.
+	// Vertex AI rejects the field behavior (livekit/agents #3801). It supports proactivity and affective dialog in its
+	// only API version (livekit/agents #4362). The second row is the preview of the model in the first row. Both rows
+	// must come before the retired model gemini-live-2.5-flash-preview, because its name is the beginning of the
+	// preview's name.
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
@@ -129,14 +130,15 @@ var models = []row{
 		output: voiceOutput, thinking: thinkingByBudget, calls: callsSync, moods: moodsOnRequest,
 	},
 
-	// These models were shut down on 2025-12-09 or before. The third is still Mastra's default.
+	// These models were shut down on 2025-12-09 or before. The third one is still the default of the framework Mastra.
 	{prefix: "gemini-2.0-flash-live", on: anywhere, retired: true},
 	{prefix: "gemini-live-2.5-flash-preview", on: anywhere, retired: true},
 	{prefix: "gemini-2.0-flash-exp", on: anywhere, retired: true},
 	{prefix: "gemini-2.5-flash-preview-native-audio-dialog", on: anywhere, retired: true},
 	{prefix: "gemini-2.5-flash-exp-native-audio-thinking-dialog", on: anywhere, retired: true},
 
-	// Calls block by default; v1alpha supports proactivity and affective dialog (js-genai #696).
+	// On this model, function calls block by default. v1alpha supports proactivity and affective dialog (js-genai
+	// #696).
 	{
 		Profile: Profile{Name: "2.5-native-audio", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, whole: "gemini-2.5-flash-native-audio-preview-12-2025",
@@ -156,9 +158,9 @@ var models = []row{
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
 		output: voiceOutput, thinking: thinkingByLevel, calls: callsSync, wide: true,
 	},
-	// A missing thinkingLevel closes the session with 1007 `Thinking level must be specified for this model`.
-	// Scheduling also closes it. After a response with willContinue, the final response was never spoken (openclaw
-	// #152413, September 2026).
+	// A missing thinkingLevel closes the session with 1007 `Thinking level must be specified for this model`. A
+	// scheduling field also closes the session. After a response with willContinue, the model never spoke the final
+	// response (openclaw #152413, September 2026).
 	{
 		Profile: Profile{
 			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, Slow: true,
@@ -167,7 +169,8 @@ var models = []row{
 		prefix: "gemini-3.8-live-extended-thinking", on: geminiAPI,
 		output: voiceOutput, thinking: thinkingRequired, calls: callsAsync, moods: moodsBuiltIn, wide: true, oneAnswer: true,
 	},
-	// Setting proactiveAudio to false is an error. Affective dialog closes the session with 1007 at the first message.
+	// This model rejects proactiveAudio set to false. Affective dialog makes it close the session with 1007 at the
+	// first message.
 	{
 		Profile: Profile{
 			Name: "3.8-live", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, EndSilence: endSilence,
@@ -176,7 +179,7 @@ var models = []row{
 		prefix: "gemini-3.8-live", on: geminiAPI,
 		output: voiceOutput, thinking: thinkingNone, moods: moodsBuiltIn, wide: true,
 	},
-	// Only Vertex AI has the avatar. Google's page start-manage-session describes contextUpdate.
+	// This model has an avatar only on Vertex AI. Google's page start-manage-session describes contextUpdate.
 	{
 		Profile: Profile{
 			Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true,
@@ -185,13 +188,15 @@ var models = []row{
 		prefix: "gemini-3.8-live", on: vertexAI,
 		output: voiceOutput | videoOutput, thinking: thinkingNone, moods: moodsBuiltIn, wide: true,
 	},
-	// ai.google.dev/gemini-api/docs/live-api/live-translate: audio in, audio out, no tools, no instructions.
+	// This model gets audio, answers with audio, and supports neither tools nor instructions:
+	// ai.google.dev/gemini-api/docs/live-api/live-translate.
 	{
 		Profile: Profile{Name: "3.5-live-translate", EndSilence: endSilence},
 		prefix:  "gemini-3.5-live-translate", on: anywhere,
 		output: voiceOutput, thinking: thinkingNone, calls: callsNothing, translates: true, unsupported: []string{"systemInstruction"},
 	},
-	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out. The two backends use different names.
+	// This model gets audio and answers with text: ai.google.dev/gemini-api/docs/live-api/live-transcribe. Its name
+	// differs between the two backends.
 	{
 		Profile: Profile{Name: "3.5-transcribe-live", EndSilence: endSilence},
 		prefix:  "gemini-3.5-transcribe-live-preview", on: vertexAI, twin: "gemini-3.5-transcribe-live",
@@ -204,8 +209,8 @@ var models = []row{
 		output: textOutput, thinking: thinkingNone, calls: callsNothing,
 		unsupported: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
-	// Models newer than this table are treated like the newest models in it, but without features that only one of
-	// these has.
+	// This row is for models that are newer than the table. They are treated like the newest models above, but without
+	// features that only one of those has.
 	{
 		Profile: Profile{Name: "unknown", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		on:      anywhere, output: voiceOutput, thinking: thinkingUnknown, moods: moodsOnRequest, wide: true,

@@ -31,12 +31,12 @@ func (c Cause) String() string {
 	return [...]string{"lost", "stale handle", "quota", "fatal", "auth"}[c]
 }
 
-// causes is searched from the top for the first line whose code and text match. Code 0 matches all codes, and "" all
-// texts. Texts are in lower case.
+// causes maps close codes and reasons to causes. The first line whose code and text match applies. Code 0 matches every
+// code, and "" every text. A text matches if it occurs in the reason, in lower case.
 //
-// Sources: RFC 6455 section 7.4.1 for the codes; for the reasons
-// docs.cloud.google.com/gemini-enterprise-agent-platform/models/live-api/troubleshooting, and the threads named in the
-// comments.
+// The codes are from RFC 6455 section 7.4.1. The reasons are from
+// docs.cloud.google.com/gemini-enterprise-agent-platform/models/live-api/troubleshooting, and from the threads named in
+// the comments.
 var causes = []struct {
 	code  int
 	text  string
@@ -61,14 +61,15 @@ var causes = []struct {
 	{1008, "requested entity was not found", StaleHandle},
 	{1008, "aborted", Lost}, // "The operation was aborted", after goAway (adk-python #3035)
 
-	// Google uses 1007 for invalid arguments, for unknown fields, if a model refuses, and if the context is full.
+	// Google uses 1007 for four cases: an argument is invalid, a field is unknown, the model refuses, or the context is
+	// full.
 	{1007, "", Fatal},
 	// Google uses 1008 for an unknown model, and with `Operation is not implemented, or supported, or enabled.`
 	// (python-genai #1720, adk-python #3918).
 	{1008, "", Fatal},
 
-	// All other codes: 1000 and 1006 (at the token limit, or after ten minutes), 1001, 1011 (with internal errors),
-	// 1012, and so on.
+	// This line is for all other codes, such as 1000 and 1006 (at the token limit, or after ten minutes), 1001, 1011
+	// (with internal errors) and 1012.
 	{0, "", Lost},
 }
 
@@ -98,7 +99,7 @@ func causeOfStatus(status int, text string) Cause {
 	case status == http.StatusTooManyRequests:
 		return Quota
 	}
-	// Google returns 400 for an invalid key, so the text is checked as well.
+	// Google also returns 400 for an invalid key, so the text must be checked as well.
 	if cause := causeOf(0, text); cause != Lost {
 		return cause
 	}

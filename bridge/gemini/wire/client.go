@@ -34,8 +34,8 @@ type Content struct {
 	Parts json.RawMessage `json:"parts"`
 }
 
-// RealtimeInput is input without turns: the server detects the end of the user's speech. Exactly one field must be set.
-// Audio messages are written by [AppendAudio] instead.
+// RealtimeInput is input that the client has not divided into turns: the server detects the end of the user's speech.
+// Exactly one field must be set. Audio is not among the fields, because [AppendAudio] writes audio messages.
 type RealtimeInput struct {
 	Text           string
 	Video          *Blob
@@ -73,15 +73,15 @@ type ToolResponse struct {
 	FunctionResponses []FunctionResponse `json:"functionResponses"`
 }
 
-// FunctionResponse is the response to the call with the same ID and Name. Response is a JSON object, which must not be
-// empty: after {}, gemini-3.8-live calls again and again.
+// FunctionResponse is the response to the call with the same ID and Name. Response is a JSON object. It must not be
+// empty, because gemini-3.8-live repeats the call again and again after {}.
 type FunctionResponse struct {
 	ID       string          `json:"id,omitempty"`
 	Name     string          `json:"name,omitempty"`
 	Response json.RawMessage `json:"response"`
 
 	// Scheduling says when the model may speak about a NON_BLOCKING response: SILENT, WHEN_IDLE (default) or INTERRUPT.
-	// Some models close with 1007 if it is set.
+	// Some models close the connection with 1007 if it is set.
 	Scheduling string `json:"scheduling,omitempty"`
 
 	// WillContinue means that further responses to this NON_BLOCKING call follow. Vertex AI does not have this field.

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// MaxReason limits the text of a server in an error, in bytes. Google's longest sentence fits, but an HTML page does
-// not.
+// MaxReason limits a text from the server that becomes part of an error, in bytes. The limit keeps Google's longest
+// sentence, but cuts HTML pages.
 const MaxReason = 300
 
-// HandshakeError is an HTTP error that the server has returned instead of the WebSocket upgrade or of a REST response.
+// HandshakeError is an HTTP error that the server has sent in response to a WebSocket upgrade or a REST request.
 type HandshakeError struct {
 	Status int    // HTTP status
 	Body   string // body of the response: one line of at most MaxReason bytes, without the key

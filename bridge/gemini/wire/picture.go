@@ -9,8 +9,9 @@ import (
 	"image/png"
 )
 
-// maxPictureSide is the maximum width and height of a picture, in pixels. The longer side of a picture of 48 megapixels
-// has 8,064. The model scales pictures to 768 pixels (https://ai.google.dev/gemini-api/docs/live-guide).
+// maxPictureSide is the maximum width and height of a picture, in pixels. It is enough for 48 megapixels, where the
+// longer side has 8,064. More is useless, because the model scales pictures to 768 pixels
+// (https://ai.google.dev/gemini-api/docs/live-guide).
 const maxPictureSide = 8192
 
 // IsPicture reports whether the models accept pictures of a media type, which must be in lower case and without
@@ -20,8 +21,8 @@ func IsPicture(mediaType string) bool {
 }
 
 // CheckPicture validates the header of a picture of a type that [IsPicture] accepts, in a few microseconds. Google does
-// not document how models react to unreadable pictures. The error is for the client: its text continues the name of the
-// field.
+// not document how models react to unreadable pictures. The error is for the client. Its text continues a sentence that
+// begins with the name of the field.
 func CheckPicture(mimeType string, data []byte) error {
 	var size image.Config
 	var err error

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// retryForms matches the retry delays in Google's texts: google.rpc.RetryInfo, and sentences such as "Please retry in
-// 1m37.5s."
+// retryForms matches the retry delays in Google's texts. They are in google.rpc.RetryInfo, or in sentences such as
+// "Please retry in 1m37.5s."
 var retryForms = regexp.MustCompile(`(?i)(?:"?retry_?delay"?\s*[:=]?\s*\{?\s*(?:"?seconds"?\s*:)?\s*"?|(?:retry|try again) (?:in|after) )` +
 	`((?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))*[0-9]+(?:\.[0-9]+)?)\s?(milli|ms|s|m|h)?`)
 
@@ -27,7 +27,7 @@ func retryDelay(text string) time.Duration {
 	return delay
 }
 
-// maxDelay is the longest delay that is returned. A time.Duration would overflow after 292 years.
+// maxDelay limits the returned delays, because a time.Duration would overflow after 292 years.
 const maxDelay = 365 * 24 * time.Hour
 
 // parseDuration parses "3.5s", "1m30s", or seconds without a unit. Longer durations than maxDelay become maxDelay. ok

@@ -1,5 +1,6 @@
-// Package wire defines the JSON messages of a Live connection, in both directions. It also defines the errors with which connections
-// are refused and closed, and what they mean for the next dial. It opens no connections; package gemini does.
+// Package wire defines the JSON messages of a Live connection, in both directions. It also defines the errors of
+// refused and closed connections, and classifies them by their meaning for the next dial. It opens no connections;
+// package gemini does.
 //
 // The protocol is described at https://ai.google.dev/api/live.
 package wire
@@ -9,17 +10,17 @@ import (
 	"time"
 )
 
-// OutputRate is the sample rate of the model's voice in Hz, unless its MIME type names another one
-// (https://ai.google.dev/gemini-api/docs/live-guide).
+// OutputRate is the sample rate of the model's voice in Hz (https://ai.google.dev/gemini-api/docs/live-guide). The MIME
+// type of the voice may name another rate.
 const OutputRate = 24000
 
-// ServerMessage is one message of the server. Any number of its fields may be set, or none. See [Decoder.Decode] for
-// how long it is valid.
+// ServerMessage is one message of the server. Any number of its fields may be set, or none. The next message may
+// overwrite it: see [Decoder.Decode].
 type ServerMessage struct {
 	// SetupComplete is the response to the setup, once per connection.
 	SetupComplete bool
 
-	// SessionID is the ID of the session. Vertex AI sends it with SetupComplete. Google's support asks for it.
+	// SessionID is the ID of the session, which Google's support asks for. Only Vertex AI sends it, with SetupComplete.
 	SessionID string
 
 	Content *ServerContent
@@ -42,11 +43,12 @@ type ServerMessage struct {
 	// VoiceActivity is the raw voiceActivity: {"type":"ACTIVITY_START"|"ACTIVITY_END",…}.
 	VoiceActivity json.RawMessage
 
-	// Failed is the reason why a text model has not answered. The connection can continue. The Live API never sets it.
+	// Failed is the reason why a text model has not answered. The connection remains usable. The Live API never sets
+	// this field.
 	Failed error
 
-	// Beside is an object with other fields that clients receive: voiceActivity, unknown fields, and usageMetadata if
-	// there is no Content. It may be nil.
+	// Beside has those fields of the message that clients receive although they are not in Content: voiceActivity and
+	// unknown fields. Without Content, it also has usageMetadata. It may be nil.
 	Beside json.RawMessage
 }
 
@@ -63,17 +65,17 @@ type ServerContent struct {
 	AudioRate int
 
 	// Fields is the object for a client to receive at once: the server's serverContent without audio, calls and
-	// transcript, plus usageMetadata. It is compact. It is nil if no field is left.
+	// transcript, plus usageMetadata. It has no white space, and is nil if no field is left.
 	Fields json.RawMessage
 
-	// Transcript is the raw {"outputTranscription":…}: text of the voice, or the end of its transcript. The client must
-	// receive it when the voice is played.
+	// Transcript is the raw {"outputTranscription":…}. It has a piece of the voice's transcript, or marks its end. The
+	// client must receive it when that voice is played.
 	Transcript          json.RawMessage
 	OutputTranscription string // the next text, to be appended
 	InputTranscription  string
 
-	// Text and Thoughts are texts that the model has written. HasText and HasThought mean that Fields has such a part,
-	// which may also be empty or a picture.
+	// Text and Thoughts are texts that the model has written. HasText and HasThought report that Fields has a part of
+	// this kind, even if the part is empty or a picture.
 	Text, Thoughts      string
 	HasText, HasThought bool
 
@@ -84,8 +86,8 @@ type ServerContent struct {
 	// EndReason is turnCompleteReason, such as RESPONSE_REJECTED, or "".
 	EndReason string
 
-	// Interaction is interactionStatus: IN_PROGRESS while a model continues to think, even after its turn; otherwise
-	// IDLE or "". Only gemini-3.8-live-extended-thinking sends it.
+	// Interaction is interactionStatus. It is IN_PROGRESS while the model continues to think, even after its turn, and
+	// otherwise IDLE or "". Only gemini-3.8-live-extended-thinking sends it.
 	Interaction string
 
 	Grounding   json.RawMessage // the raw groundingMetadata of a web search
@@ -98,8 +100,8 @@ const (
 	Idle       = "IDLE"
 )
 
-// FunctionCall is a call of a declared function. Args is a JSON object whose numbers are unchanged. If the server sends no ID,
-// the decoder generates one.
+// FunctionCall is a call of a declared function. Args is a JSON object, with numbers as the server has written them. If
+// the server sends no ID, the decoder generates one.
 type FunctionCall struct {
 	ID   string          `json:"id"`
 	Name string          `json:"name"`

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FreePort returns a port of 127.0.0.1 that is free for UDP and TCP, like the next one. It is outside of the ephemeral
-// range (from 32768 on Linux).
+// FreePort returns a port of 127.0.0.1 that is free for UDP and TCP. The next port is free for TCP. Both are below the
+// ephemeral ports (from 32768 on Linux), so that no other program gets them by chance.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 50 {

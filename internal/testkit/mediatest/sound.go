@@ -116,7 +116,7 @@ func ToneLevel(pcm []int16, rate int, hz float64) float64 {
 	return min(1, 2*power/(energy*float64(len(pcm))))
 }
 
-// Conversation returns half a minute of spoken clips with short and long pauses, in a room that is not quite silent, at 48 kHz.
+// Conversation returns half a minute of spoken clips at 48 kHz, with short and long pauses and some room noise.
 var Conversation = sync.OnceValue(func() []int16 {
 	rng := rand.New(rand.NewPCG(7, 7))
 	room := func(pcm []int16, d time.Duration) []int16 {
@@ -160,7 +160,8 @@ func repositoryFile(name string) string {
 	return filepath.Join(filepath.Dir(here), "../../..", name)
 }
 
-// RealVoice returns 0.9 s of a real voice, which a neural detector takes for speech, repeated to a length.
+// RealVoice returns a real voice, which a neural detector recognizes as speech. It repeats a clip of 0.9 s up to this
+// length.
 func RealVoice(t testing.TB, d time.Duration, rate int) []int16 {
 	t.Helper()
 	raw, err := os.ReadFile(repositoryFile("media/silero/testdata/speech.pcm"))
@@ -179,7 +180,7 @@ func RealVoice(t testing.TB, d time.Duration, rate int) []int16 {
 	return pcm[:media.Samples(d, rate)]
 }
 
-// Cough returns a burst of noise that fades, which a simple detector takes for a voice.
+// Cough returns a burst of noise that fades. A simple detector mistakes it for a voice.
 func Cough(d time.Duration, rate int) []int16 {
 	rng := rand.New(rand.NewPCG(1, 1))
 	pcm := make([]int16, media.Samples(d, rate))

@@ -13,8 +13,8 @@ const (
 	offerCandidate = "a=candidate:1 1 udp 2130706431 127.0.0.1 50000 typ host\r\na=end-of-candidates\r\n"
 )
 
-// Section returns a section of an offer with its transport. line is the m= line without "m=". With an empty mid, a=mid
-// is missing.
+// Section returns a section of an offer with its transport. line is the m= line without "m=". If mid is empty, the
+// section has no a=mid.
 func Section(line, mid string, lines ...string) string {
 	if mid != "" {
 		lines = append([]string{"a=mid:" + mid}, lines...)
@@ -45,7 +45,8 @@ var firefoxBundleOnly = OfferHead + "a=group:BUNDLE 0 1 2\r\na=ice-options:trick
 	"a=rtpmap:109 opus/48000/2\r\n" +
 	"m=application 0 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\na=bundle-only\r\na=sendrecv\r\na=mid:2\r\na=sctp-port:5000\r\n"
 
-// OddOffer is an unusual offer, and the expected answer to its sections: "+" accepted, "-" rejected.
+// OddOffer is an unusual offer. Want has a character for each section of the expected answer: "+" for accepted, "-" for
+// rejected.
 type OddOffer struct{ Name, Want, Offer string }
 
 // OddOffers has an example of every supported shape of offers.

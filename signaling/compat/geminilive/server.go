@@ -1,10 +1,11 @@
-// Package geminilive serves clients of Google's Live API (https://ai.google.dev/api/live): its SDKs, and software built on
-// them. It implements the API's WebSocket, with a token of the gateway in place of Google's key. docs/clients.md
-// describes which line of a client changes, and what is not supported.
+// Package geminilive serves clients of Google's Live API (https://ai.google.dev/api/live): its SDKs, and software built
+// on them. It implements the API's WebSocket, with a token of the gateway in place of Google's key. docs/clients.md
+// describes which line of a client must be changed, and what is not supported.
 //
-// A call is one socket and a [bridge.Caller]. A translator converts events to Google's messages, and a reader parses a client's messages
-// to commands; both are independent of the socket. A client never notices the end of a connection to Google. It gets resumption handles
-// of the gateway, with which it continues its conversation after its socket was lost.
+// A call is one socket and a [bridge.Caller]. A translator converts events to Google's messages, and a reader parses a
+// client's messages to commands; both are independent of the socket. A client does not notice when a connection to
+// Google ends. The gateway gives it resumption handles of its own, so that it can continue its conversation after its
+// socket was lost.
 package geminilive
 
 import (
@@ -72,7 +73,7 @@ func tokenFromRequest(r *http.Request) string {
 	return strings.TrimPrefix(cmp.Or(token, query.Get("access_token"), query.Get("key")), ephemeralPrefix)
 }
 
-// setupFieldNames translates field names in the engine's errors to those of this API.
+// setupFieldNames translates the field names in errors of package bridge to those of this API.
 var setupFieldNames = strings.NewReplacer("initialConfig.", "setup.", "payload.", "setup.")
 
 // closeReason returns the close code and reason of Google's server for err. The code decides whether clients retry; see

@@ -8,8 +8,9 @@ import (
 	"voxgate/tools"
 )
 
-// This file declares the parts of the chat completions API that are used here
-// (https://platform.openai.com/docs/api-reference/chat). OpenAI's own Go module takes two minutes to compile.
+// This file declares the parts of the chat completions API that this package uses
+// (https://platform.openai.com/docs/api-reference/chat). OpenAI's own Go module is not used, because it takes two
+// minutes to compile.
 
 type chatRequest struct {
 	Model          string        `json:"model"`
@@ -47,7 +48,7 @@ type chatImage struct {
 	URL string `json:"url"`
 }
 
-// chatCall is a tool call. In a stream, it is a piece of the call with the index Index.
+// chatCall is a tool call. In a stream, it is a piece of the call whose index is Index.
 type chatCall struct {
 	Index    *callIndex       `json:"index,omitempty"`
 	ID       string           `json:"id,omitempty"`
@@ -70,7 +71,7 @@ func (i *callIndex) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// callArguments are the arguments of a call as JSON text. Some servers send the object itself.
+// callArguments are the arguments of a call as JSON text. Some servers send the JSON object instead of a text.
 type callArguments string
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -85,7 +86,7 @@ func (a *callArguments) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// chatContent is the text of a message. Some servers send a part, or a list of parts and strings.
+// chatContent is the text of a message. Some servers send a part instead, or a list of parts and strings.
 type chatContent string
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -112,7 +113,7 @@ func extractText(value any) string {
 	return ""
 }
 
-// chatError is an error: OpenAI's object, or only a string.
+// chatError is an error of a server. In JSON it is OpenAI's object, or only a string.
 type chatError struct{ Message string }
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -179,8 +180,8 @@ type chatOutput struct {
 // thoughtText returns the model's thoughts, from either field.
 func (c *chatOutput) thoughtText() string { return cmp.Or(c.ReasoningContent, c.Reasoning) }
 
-// chatUsage holds the token counts of a response. Servers send decimals, strings or null. An invalid count is 0, and
-// never an error.
+// chatUsage holds the token counts of a response. Because servers also send decimals, strings or null, an invalid count
+// becomes 0 and never causes an error.
 type chatUsage struct {
 	Prompt, Completion, Cached, Reasoning int
 }

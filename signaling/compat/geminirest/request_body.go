@@ -11,14 +11,14 @@ import (
 	"voxgate/signaling"
 )
 
-// initialBuffer is the first size of the buffer for a request, in bytes. A client that announces a large body and sends
-// little must not use much memory.
+// initialBuffer is the initial size of the buffer for a request, in bytes. It is small even if the client announces a
+// large body, because the client may send only little of it.
 const initialBuffer = 64 << 10
 
 // bufferGrowth is the factor by which a full buffer grows.
 const bufferGrowth = 8
 
-// readBody reads a request body. length is the announced length, negative if unknown.
+// readBody reads a request body. length is the announced length, or negative if the length is unknown.
 func readBody(from io.Reader, length int64) ([]byte, error) {
 	room := func(n int64) int64 {
 		if length >= 0 && n > length {
@@ -71,8 +71,8 @@ func (rb requestBody) notifySent() {
 	}
 }
 
-// attachTo sets rb as the body of r. The memory of the text is released once the text was read: Go's HTTP client would
-// keep it until the response ends.
+// attachTo sets rb as the body of r. The body releases the memory of the text after the text was read, because Go's
+// HTTP client would keep it until the response ends.
 func (rb requestBody) attachTo(r *http.Request) {
 	r.ContentLength = int64(len(rb.text))
 	if len(rb.text) == 0 {

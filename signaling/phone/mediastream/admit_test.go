@@ -82,7 +82,7 @@ func TestWebhookSignatures(t *testing.T) {
 	}); status != 403 {
 		t.Errorf("an hour old: %d", status)
 	}
-	// A query of the URL is signed, and so is a port that the provider adds.
+	// The signature covers a query of the URL, and a port that the provider adds.
 	if status, _ := g.postForm("twilio", "/telephony/twilio/answer?branch=north", incomingForm("twilio", "CA1", "+100"), nil); status != 200 {
 		t.Errorf("with a query: %d", status)
 	}

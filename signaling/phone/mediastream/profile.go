@@ -100,7 +100,7 @@ var profiles = map[string]*profile{
 		},
 	}},
 	"ozonetel": {dialect: dialect{
-		// Source: public code of Ozonetel customers: https://github.com/rajeshganji/ai-agent-portal
+		// Sources: public code of Ozonetel's customers: https://github.com/rajeshganji/ai-agent-portal
 		// (STREAM_IMPLEMENTATION.md), https://github.com/pragyaa-ai/singleinterface2.0ws
 		// (TELEPHONY_VENDOR_INTEGRATION.md)
 		soundIsList: true, events: map[string]messageKind{"start": kindStart, "stop": kindStop},
@@ -131,8 +131,8 @@ var profiles = map[string]*profile{
 		},
 	}},
 	"freeswitch": {dialect: dialect{
-		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork. The operator's dialplan sends the first message, so
-		// its field names are our choice.
+		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork. The operator writes the first
+		// message in the dialplan, so we are free to choose its field names.
 		binary: true, events: map[string]messageKind{"dtmf": kindDigit},
 		call: "callId", from: "from", to: "to", name: "callerName", attributes: "attributes", rate: "sampleRate",
 		key: "dtmf", format: format{rate: 8000},
@@ -169,7 +169,7 @@ var profiles = map[string]*profile{
 	"infobip": {dialect: dialect{
 		// https://www.infobip.com/docs/voice-and-video/calls/use-websocket-streaming, and public code of its users: a
 		// fork of Pipecat, https://github.com/crunnels-alt/dynamic-fintech-demo, and a sample for Azure's Voice Live.
-		// customData's fields are at the top level.
+		// The fields of customData are sent at the top level of the message.
 		binary: true, events: map[string]messageKind{"websocket:connected": kindStart, "websocket:dtmf": kindDigit},
 		call: "callId", from: "from", to: "to", encoding: "content-type", key: "digit", format: format{rate: 24000},
 		packing:  packing{sendsSilence: true}, // two of these sources say that a stream without sound is closed
@@ -177,8 +177,8 @@ var profiles = map[string]*profile{
 	}},
 	"genesys": {signsUpgrade: true, dialect: dialect{
 		// https://developer.genesys.cloud/devapps/audiohook,
-		// https://github.com/purecloudlabs/audiohook-reference-implementation. Keys and barge_in follow Pipecat's
-		// serializer.
+		// https://github.com/purecloudlabs/audiohook-reference-implementation. The messages with a digit and
+		// with barge_in follow Pipecat's serializer.
 		binary: true,
 		events: map[string]messageKind{
 			"open": kindStart, "dtmf": kindDigit, "paused": kindHold, "resumed": kindUnhold, "ping": kindPing, "close": kindStop,

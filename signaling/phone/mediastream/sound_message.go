@@ -10,8 +10,8 @@ import (
 	"voxgate/media"
 )
 
-// soundMessage is a JSON message with sound. It has the fields of all dialects: Bandwidth uses payload, Ozonetel uses
-// data, and the others use media.
+// soundMessage is a JSON message with sound, in any dialect: Bandwidth's sound is in the field payload, Ozonetel's in
+// data, and that of the others in media.
 type soundMessage struct {
 	Event     looseText    `json:"event"`
 	EventType looseText    `json:"eventType"` // Bandwidth uses this field, track and payload
@@ -31,8 +31,8 @@ type samplesMessage struct {
 	Rate    int     `json:"sampleRate"`
 }
 
-// looseText accepts any JSON value. It is empty if the value is not a string, so that a field of the wrong type does
-// not prevent decoding the sound.
+// looseText decodes any JSON value without an error. It is empty if the value is not a string. So a field of the wrong
+// type does not prevent decoding the sound.
 type looseText string
 
 // UnmarshalJSON implements [json.Unmarshaler].

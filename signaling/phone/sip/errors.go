@@ -14,7 +14,7 @@ import (
 	"voxgate/tools"
 )
 
-// The reasons for which this package ends a call. [ua.Call] has more.
+// The reasons for which this package ends a call. Package ua has further reasons.
 var (
 	errMachine         = errors.New("no person has answered")
 	errMessage         = errors.New("the message was left")

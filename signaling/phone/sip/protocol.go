@@ -10,8 +10,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// Protocol describes SIP to the program. Each [CallStatus] of an outgoing call is an observation. Without trunks, the
-// only endpoint refuses requests for outgoing calls.
+// Protocol describes SIP to the program. It reports each [CallStatus] of an outgoing call to the program's observers.
+// If no trunks are configured, its only endpoint refuses requests for outgoing calls.
 func Protocol() signaling.Protocol {
 	var file string // path of the configuration file; "" means no trunks
 	return signaling.Protocol{

@@ -10,8 +10,8 @@ import (
 	"voxgate/tools"
 )
 
-// tools returns the tools for the model in this call. They act on c or, if another call takes over the conversation, on
-// that call.
+// tools returns the tools for the model in this call. They act on c, or on the call that has taken over the
+// conversation from c.
 func (c *call) tools() []tools.Tool {
 	end := phone.EndCallTool(func(command bridge.Command) error { return c.conversation().Do(command) })
 	if c.consultation != nil {
