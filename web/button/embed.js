@@ -4,7 +4,7 @@
  *   <script type="module" src="https://voxgate.example.com/embed.js"></script>
  *
  * It adds a button to the corner of the page, or upgrades a `<voxgate-talk>` element of the page. Attributes: `label`, `token`, `agent`,
- * `voice`, `prompt`, `lang`, `theme` (light, dark, auto; the page's own if absent), `side` (left); `who`, `picture` and `greeting` are of who answers.
+ * `voice`, `prompt`, `lang`, `theme` (light, dark, auto; the page's own if absent), `side` (left); `who`, `picture` and `greeting` are of who answers; `resume` as for `open`.
  * Properties: `token` (a function, too), `strings` and `options` as for `connect` of voxgate.js. Theme: the custom properties below. Events: `state`,
  * `turn` and `error`, as in voxgate.js. Before it is pressed, nothing is loaded and no microphone is open. The conversation is conversation.js.
  */
@@ -25,16 +25,18 @@ const style = `
 [hidden] { display: none !important; }
 button { display: flex; align-items: center; justify-content: center; gap: 12px; min-width: 44px; min-height: 44px; padding: 0 20px; border: 0; border-radius: 999px;
   background: var(--accent); color: var(--on-accent); font: inherit; font-weight: 600; cursor: pointer; }
-.talk { min-height: 56px; padding: 5px 22px 5px 5px; }
+.talk { min-height: 56px; max-width: calc(100vw - 32px); padding: 5px 22px 5px 5px; text-align: start; line-height: 1.25; }
+.talk img { flex: none; width: 46px; height: 46px; border-radius: 50%; object-fit: cover; }
 .sphere { display: grid; place-content: center; flex: none; width: 46px; height: 46px; border-radius: 50%; color: #fff; box-shadow: 0 0 0 2px color-mix(in oklch, var(--on-accent) 70%, transparent);
   background: radial-gradient(circle at 28% 22%, #fff8 0, #0000 38%), radial-gradient(circle at 78% 28%, oklch(74% .13 205) 0, #0000 52%),
     radial-gradient(circle at 62% 84%, oklch(66% .22 330) 0, #0000 58%), oklch(from var(--accent) .53 .22 h); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .talk, .small { box-shadow: 0 4px 16px rgb(0 0 0 / .25); border-radius: 999px; }
 .small { --text: var(--voxgate-text, light-dark(oklch(23% .02 285), oklch(95% .008 285))); --ground: var(--voxgate-background, light-dark(#fff, oklch(21% .022 285)));
-  display: flex; align-items: center; gap: 2px; max-width: calc(100vw - 32px); box-sizing: border-box; padding: 6px; background: var(--ground); color: var(--text); }
+  display: flex; align-items: center; gap: 2px; max-width: calc(100vw - 32px); box-sizing: border-box; padding: 5px; border: 1px solid color-mix(in oklch, var(--text) 14%, var(--ground)); background: var(--ground); color: var(--text); }
 .small button { flex: none; padding: 0 11px; background: none; color: inherit; }
 .small .back { padding: 0; }
+.small .mute[data-away] { opacity: .5; }
 .small .end { --halt: oklch(from CanvasText calc(.5 + .28 * l) calc(.19 - .06 * l) 25); aspect-ratio: 1; margin-inline-start: 4px; background: color-mix(in oklch, var(--halt) 16%, transparent); color: var(--halt); } /* as in the panel */
 .small voxgate-orb { width: 48px; }
 .now { flex: 0 1 auto; min-width: 0; max-width: 12rem; margin: 0 6px 0 10px; line-height: 1.25; cursor: pointer; }
@@ -45,13 +47,18 @@ svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
 .small svg { width: max(22px, 1.375rem); height: max(22px, 1.375rem); fill: none; stroke: currentColor; stroke-width: 1.8; stroke-linecap: round; stroke-linejoin: round; }
 :not([data-on]) > svg > .slash { display: none; }
 voxgate-conversation { width: min(max(22.5rem, 360px), calc(100vw - 32px)); height: min(max(36rem, 560px), calc(100dvh - 32px)); box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
-@media (forced-colors: active) { .talk, .small .end { border: 1px solid; } }
+@media (max-width: 480px) {
+  /* A phone: the panel stands on the lower edge. */
+  voxgate-conversation, :host([inline]) voxgate-conversation { position: fixed; inset: auto 0 0; width: 100%; max-width: none; height: min(max(40rem, 600px), calc(100dvh - 24px)); box-sizing: border-box;
+    padding-bottom: env(safe-area-inset-bottom); border-width: 1px 0 0; border-radius: var(--voxgate-radius, 1.25rem) var(--voxgate-radius, 1.25rem) 0 0; }
+}
+@media (forced-colors: active) { .talk, .small, .small .end, .failed { border: 1px solid; } }
 `;
 
 const microphone = 'M12 15a3.5 3.5 0 0 0 3.5-3.5v-6a3.5 3.5 0 1 0-7 0v6A3.5 3.5 0 0 0 12 15Zm6.5-3.5a1 1 0 1 0-2 0 4.5 4.5 0 0 1-9 0 1 1 0 1 0-2 0 6.5 6.5 0 0 0 5.5 6.4V21a1 1 0 1 0 2 0v-3.1a6.5 6.5 0 0 0 5.5-6.4Z';
 
 /** What the conversation takes from this element. */
-const PASSED = ['agent', 'voice', 'prompt', 'who', 'picture', 'greeting', 'token'];
+const PASSED = ['voice', 'prompt', 'who', 'picture', 'greeting', 'token'];
 
 /** What it says, and how. It is loaded when the button is pressed, and before that where the label is to be in another language. */
 const loadWords = async () => ({ ...(await import('./en.js')), ...(await import('./strings.js')), ...(await import('./status.js')), ...(await import('./look.js')) });
@@ -86,7 +93,9 @@ export class VoxgateTalk extends HTMLElement {
   /** @type {typeof import('./conversation.js').iconButton|undefined} */ #iconButton;
   #begun = 0; // presses
   #label = make('span');
-  #talk = make('button', { className: 'talk', type: 'button', onclick: () => this.start() }, make('span', { className: 'sphere' }, icon()), this.#label);
+  #sphere = make('span', { className: 'sphere' }, icon());
+  #face = make('img', { alt: '', hidden: true });
+  #talk = make('button', { className: 'talk', type: 'button', onclick: () => this.start() }, this.#sphere, this.#face, this.#label);
   #failure = make('span', { className: 'status', role: 'status' });
   #away = make('button', { type: 'button', onclick: () => this.stop() });
   #failed = make('div', { className: 'failed', hidden: true }, this.#failure, this.#away);
@@ -104,9 +113,47 @@ export class VoxgateTalk extends HTMLElement {
   }
 
   connectedCallback() {
-    this.#label.textContent = this.getAttribute('label') ?? 'Talk';
-    const foreign = !/^en\b/i.test(this.lang || navigator.language);
-    if (foreign && !this.hasAttribute('label')) this.#load().then(() => (this.#label.textContent = this.#word('talk')), () => {});
+    this.#dress();
+  }
+
+  static observedAttributes = ['label', 'who', 'picture'];
+
+  attributeChangedCallback() {
+    if (this.isConnected) this.#dress();
+  }
+
+  /** Gives the button its label, and the face of who answers. */
+  #dress() {
+    const [label, who, picture] = ['label', 'who', 'picture'].map((name) => this.getAttribute(name));
+    this.#sphere.hidden = Boolean(picture);
+    this.#face.hidden = !picture;
+    if (picture) this.#face.src = picture;
+    this.#label.textContent = label ?? (who ? `Talk with ${who}` : 'Talk');
+    if (label === null) this.#labelTalk(who).catch(() => {});
+  }
+
+  /** Labels the button in the page's language, and by what it does. @param {string|null|undefined} who */
+  async #labelTalk(who) {
+    const left = await this.#isLeft();
+    if (!left && /^en\b/i.test(this.lang || navigator.language)) return;
+    await this.#load();
+    const name = left ? (who ? 'go on with' : 'go on here') : who ? 'with' : 'talk';
+    this.#label.textContent = this.#words?.fill(this.#words.talk[name], who ? { who } : {}) ?? '';
+  }
+
+  get #agent() {
+    return this.getAttribute('agent') || new URL(import.meta.url).searchParams.get('agent');
+  }
+
+  /** The name under which a conversation goes on in the next page of the site. */
+  get #resume() {
+    return this.getAttribute('resume') ?? `talk ${this.#agent ?? ''}`;
+  }
+
+  /** The page before was left in the midst of a conversation. */
+  async #isLeft() {
+    const isKept = Boolean(sessionStorage.getItem(`voxgate ${this.#resume}`)); // nothing is loaded without
+    return isKept && Boolean((await import('./voxgate.js')).resumable(this.#resume));
   }
 
   disconnectedCallback() {
@@ -154,8 +201,8 @@ export class VoxgateTalk extends HTMLElement {
   #makeView() {
     const view = /** @type {VoxgateConversation} */ (document.createElement('voxgate-conversation'));
     for (const name of PASSED) if (this.getAttribute(name)) view.setAttribute(name, this.getAttribute(name) ?? '');
-    const agent = new URL(import.meta.url).searchParams.get('agent');
-    if (agent && !this.hasAttribute('agent')) view.setAttribute('agent', agent);
+    if (this.#agent) view.setAttribute('agent', this.#agent);
+    view.setAttribute('resume', this.#resume);
     if (this.lang) view.lang = this.lang;
     view.toggleAttribute('closable', true);
     Object.assign(view, { strings: this.strings });
@@ -202,8 +249,10 @@ export class VoxgateTalk extends HTMLElement {
     if (mute && session && this.#words) {
       mute.ariaLabel = mute.title = this.#words.muteOf(session.mic);
       mute.toggleAttribute('data-on', !this.#words.isOpen(session.mic) && session.mic !== 'asking');
+      mute.toggleAttribute('data-away', session.state === 'reconnecting');
       const { splitStatus, statusOf, situationOf, OFFERS } = this.#words;
-      const [state] = splitStatus(statusOf(situationOf(session, { offers: OFFERS.button })).text);
+      const { text, canRetryMic } = statusOf(situationOf(session, { offers: OFFERS.button }));
+      const [state] = splitStatus(canRetryMic ? this.#word('mic none') : text);
       const told = state.replace(/\.$/, '');
       if (this.#state.textContent !== told) this.#state.textContent = told;
     }

@@ -3,89 +3,118 @@
  *
  *   <voxgate-conversation url="wss://your.gateway/ws" who="Nora" picture="nora.jpg" greeting="How can I help?"></voxgate-conversation>
  *
- * It fills its box, 22 by 34 rem if nothing says so. Attributes: `url`, `token`, `agent`, `voice`, `prompt`, `lang`; `who` is the name of who answers,
- * `picture` and `greeting` are theirs; `closable` adds buttons that minimise and close. Properties: `token` (a function, too), `strings`, `options` as for `open`;
+ * It fills its box. In a box without a height it is 34 rem high. Attributes: `url`, `token`, `agent`, `voice`, `prompt`, `lang`, `resume`; `who` is the name of who
+ * answers, `picture` and `greeting` are theirs; `closable` adds buttons that minimise and close. Properties: `token` (a function, too), `strings`, `options` as for `open`;
  * `source`, an app's own conversations. Events: `state`, `turn`, `error`, `minimise`, `close`. Its colours are the custom properties `--voxgate-…`.
  */
+import { growField } from './dom.js';
 import { errors, states, talk as words } from './en.js';
 import { isOpen } from './look.js';
 import { looks } from './looks.js';
 import { nodes } from './markdown.js';
 import './orb.js';
-import { absenceOf, cutOf, isMendable, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
-import { callAgent, callIt, fill, speak } from './strings.js';
+import { absenceOf, cutOf, hasUser, muteOf, nameOfDefault, OFFERS, situationOf, sourcesOf, splitStatus, statusOf } from './status.js';
+import { callAgent, callIt, fill, keepName, speak } from './strings.js';
 import { markUnheard } from './unheard.js';
-import { open } from './voxgate.js';
+import { open, resumable } from './voxgate.js';
 
 /**
  * @import { VoxgateOrb } from './orb.js'
- * @import { Options, Session, Turn, VoxgateError } from './types.d.ts'
+ * @import { Devices, Options, Session, Turn, VoxgateError } from './types.d.ts'
  * @import { Status } from './status.js'
  */
 
-/** What begins and ends conversations, if it is not the element itself. @typedef {{start(options?: Partial<Options>): Session, goOn?(): Session, end(): void}} Source */
+/** What begins and ends conversations, if it is not the element itself. @typedef {{start(options?: Partial<Options>): Session, goOn?(): Session, end(): void, use?(devices: Devices): Promise<void>}} Source */
 
 const style = `
-:host { --small: min(max(60px, 4rem), 24cqi); display: flex; flex-direction: column; width: max(22rem, 340px); max-width: 100%; height: max(34rem, 500px); max-height: 100%; overflow: hidden auto; container-type: inline-size;
+:host { --small: min(max(56px, 3.5rem), 22cqi); display: flex; flex-direction: column; width: 100%; max-width: 100%; height: 100%; max-height: 100dvh; overflow: hidden auto; container-type: inline-size;
   border: 1px solid var(--line); border-radius: var(--round); background: var(--card); text-align: start; }
 .head { display: flex; align-items: center; gap: .75em; min-height: 4em; padding: .25em .5em .25em 1em; border-bottom: 1px solid var(--line); }
-.head img[hidden] + b::before { content: ''; display: inline-block; width: 1.75em; height: 1.75em; margin-inline-end: .6em; vertical-align: -.5em; border-radius: 50%; background: var(--sphere); }
+.head img[hidden] + b::before { content: ''; forced-color-adjust: none; display: inline-block; width: 1.75em; height: 1.75em; margin-inline-end: .6em; vertical-align: -.5em; border-radius: 50%; background: var(--sphere); }
 .head img { flex: none; width: 2.5em; height: 2.5em; border-radius: 50%; object-fit: cover; }
 .head b { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-size: var(--text-large); font-weight: 650; }
 .head .icon { flex: none; }
-.log { flex: 1; min-height: 0; overflow-y: auto; overscroll-behavior: contain; scrollbar-width: thin; display: flex; flex-direction: column; gap: 1em; padding: 1em; container-type: inline-size; }
+.head .icon + .icon { margin-inline-start: -.75em; }
+.more svg { stroke-width: 3; }
+.menu { position: fixed; inset: auto; min-width: min(15rem, 100vw - 2rem); padding: .5rem; border: 1px solid var(--line); border-radius: 1rem; background: var(--card); color: var(--ink);
+  box-shadow: 0 .5rem 2rem #0003; }
+.menu button { width: 100%; padding: 0 .75rem; border-color: #0000; border-radius: .75rem; background: none; text-align: start; font-weight: 500; }
+.menu label { display: block; padding-bottom: .25rem; font-size: var(--text-small); color: var(--quiet); }
+.menu label span { display: block; padding: .25rem .75rem; }
+@media (forced-colors: active) { .menu select { outline: 1px solid; outline-offset: -1px; } }
+.menu select { display: block; width: 100%; padding-inline: calc(.75rem - 4px) 0; border: solid #0000; border-width: 0 .75rem 0 0; border-radius: .75rem; background: var(--soft); text-overflow: ellipsis; font-size: var(--text-body); }
+.clock { display: flex; align-items: center; gap: .5em; font-size: var(--text-small); color: var(--quiet); }
+.clock::before { content: ''; width: .6em; height: .6em; border-radius: 50%; forced-color-adjust: none; background: var(--quiet); }
+:host([data-heard]) .clock::before { background: var(--person); }
+@container (max-width: 17em) { .clock { display: none; } }
+.log { flex: 1 1 20rem; min-height: 0; overflow-y: auto; overscroll-behavior: contain; scrollbar-width: thin; display: flex; flex-direction: column; gap: 1em; padding: 1em; container-type: inline-size; }
+.log:has(~ .absence:not([hidden])) { flex-basis: calc(20rem - var(--finger) - var(--text-small)); } /* the whole keeps its height */
 .log:focus-visible { outline-offset: -3px; }
 .log:not(:focus-visible) { mask-image: linear-gradient(#0000, #000 1em, #000 calc(100% - .5em), #0000); }
-.log .turn { max-width: 100%; font-size: inherit; }
+.log .turn { --behind: var(--card); max-width: 100%; font-size: inherit; }
 .log .turn.user { max-width: 85%; }
-/* A shadow at each side where a table goes on. At its ends what scrolls with it covers the shadow. */
-.turn table { --cover: var(--card) 1em, #0000; --shade: color-mix(in oklch, var(--ink) 24%, transparent), #0000;
-  background: linear-gradient(to right, var(--cover)) left / 2.5em 100% local, linear-gradient(to left, var(--cover)) right / 2.5em 100% local,
-    linear-gradient(to right, var(--shade)) left / .75em 100% scroll, linear-gradient(to left, var(--shade)) right / .75em 100% scroll; background-repeat: no-repeat; }
 .log > .empty[hidden] + * { margin-top: auto; } /* the words grow upwards from the status */
 .empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; text-wrap: balance;
-  font-size: clamp(var(--text-large), 6cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
+  font-size: clamp(var(--text-large), 7.5cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
 .status, .absence { padding: 0 1em; text-align: center; }
-.denied { padding-top: 8px; }
-.status { flex: none; display: grid; align-content: center; min-height: 3em; padding-block: .25em; line-height: 1.35; }
-.dock { flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .25em min(1em, 4cqi) .75em; min-height: 5.25em; }
-:is(.dock, .type) .icon { min-width: 44px; width: min(var(--finger), 14cqi); min-height: 44px; height: min(var(--finger), 14cqi); }
-:is(.dock, .type) .icon svg { width: min(1.375rem, 8cqi); height: min(1.375rem, 8cqi); }
+.absence { padding-block: .25em .75em; }
+.status { flex: none; display: grid; align-content: start center; min-height: 3em; padding-block: .5em .75em; line-height: 1.35; }
+.dock { position: relative; flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .5em min(1em, 4cqi) .25em; min-height: 4em; }
+.way { position: relative; z-index: 1; flex: none; }
+.way button { position: absolute; inset: auto 0 .5em; margin-inline: auto; border-color: var(--line); background: var(--card); box-shadow: 0 .25rem 1rem #0002; }
+:is(.head, .way, .dock, .type) .icon { min-width: 44px; width: min(var(--finger), 14cqi); min-height: 44px; height: min(var(--finger), 14cqi); }
+:is(.head, .dock, .type) .icon svg { width: min(1.375rem, 8cqi); height: min(1.375rem, 8cqi); }
 /* What follows the end is one row, with large letters, too. */
-.dock > button:not(.icon, .orb) { min-height: 44px; padding: .25em min(1em, 3.5cqi); font-size: min(1em, max(13px, 5cqi)); }
+.dock > button:not(.icon, .orb) { min-height: 44px; padding: .25em min(1.25em, 3.5cqi); font-size: min(1em, max(13px, 5cqi)); }
 :host([data-over]) .dock { gap: .5em; }
 .dock .orb { width: var(--small); }
-/* It ended before there were words, and there is no orb: why, and what can be done, stand in the place of the greeting. */
+/* The conversation ended before the first words: the reason and the buttons take the place of the greeting. */
 :host([data-fresh][data-ended]) .log { display: none; }
 :host([data-fresh][data-ended]) .status { margin-top: auto; font-size: var(--text-large); }
 :host([data-fresh][data-ended]) .dock { margin-bottom: auto; }
+:host([data-ended]) :is(.dock, .mark, .type) { order: 1; } /* why it ended, then what can be done */
+:host([data-ended]) .dock { padding-bottom: 1em; }
 :host([data-live]) .orb > * { transition: transform var(--motion); }
 /* Until there are words the greeting, the orb among Mute and End, and the status are one group in the middle. They glide from and to it, and move nothing else. */
-:host([data-fresh]:not([data-low])) .dock { --up: calc(-1.5 * var(--small) - var(--status-height, 3em) - .75em - var(--lift, 0px)); }
-:host([data-fresh]:not([data-low])) .empty { place-content: end center; padding-bottom: calc(2 * var(--small) + 1rem); }
-:host([data-fresh]:not([data-low])) .orb > * { --ring: .09375rem; transform: translateY(var(--up)) scale(2); }
+:host([data-fresh]:not([data-low])) .dock { --more: calc(var(--enlarged, 2) - 1); --up: calc(-.5 * var(--more) * var(--small) - .25em * var(--more) - var(--lift, 0px)); }
+:host([data-fresh]:not([data-low])) .empty { place-content: end center; padding-bottom: calc((var(--enlarged, 2) - 1) * (var(--small) + .5rem) + .25rem); }
+:host([data-fresh]:not([data-low])) .orb > * { --ring: calc(.1875rem / var(--enlarged, 2)); transform: translateY(var(--up)) scale(var(--enlarged, 2)); }
+:host([data-fresh]:not([data-low])) .dock { pointer-events: none; }
+:host([data-fresh]:not([data-low])) .dock > * { pointer-events: auto; }
 :host([data-fresh]:not([data-low])) :is(.empty span, .status, .absence) { translate: 0 calc(-1 * var(--lift, 0px)); }
 :host([data-live]) :is(.empty span, .status) { transition: translate var(--motion); }
 :host([data-fresh]:not([data-low])) .orb:focus-visible { outline: none; }
-:host([data-fresh]:not([data-low])) .orb:focus-visible > * { outline: 3px solid var(--accent); outline-offset: 5px; }
-.dock > .mute[data-useless] { visibility: hidden; } /* its place stays, and the orb in the middle */
+:host([data-fresh]:not([data-low])) .orb:focus-visible > * { outline: var(--ring) solid var(--accent); outline-offset: calc(5px / var(--enlarged, 2)); }
 .dock > .icon { transition: translate var(--motion); }
-:host([data-fresh]:not([data-low])) .dock > :is(.mute:not(:dir(rtl)), .end:dir(rtl)) { translate: calc(var(--small) / -2) var(--up); }
-:host([data-fresh]:not([data-low])) .dock > :is(.end:not(:dir(rtl)), .mute:dir(rtl)) { translate: calc(var(--small) / 2) var(--up); }
-.type { flex: none; align-items: center; padding: 0 min(.75em, 4cqi) .75em; }
-.type input { padding-inline: min(1em, 4cqi); text-overflow: ellipsis; }
+:host([data-fresh]:not([data-low])) .dock > :is(.mute:not(:dir(rtl)), .end:dir(rtl)) { translate: calc(var(--small) * (1 - var(--enlarged, 2)) / 2) var(--up); }
+:host([data-fresh]:not([data-low])) .dock > :is(.end:not(:dir(rtl)), .mute:dir(rtl)) { translate: calc(var(--small) * (var(--enlarged, 2) - 1) / 2) var(--up); }
+.type { flex: none; padding: 0 min(.75em, 4cqi) .75em; }
+.type textarea { padding-inline: min(1em, 4cqi); }
+.mark { padding: .25em 1em .5em; }
+/* In a wide box the words are as large as on the page, in lines that can be read. */
+@container (min-width: 30rem) {
+  .log { font-size: var(--text-large); padding-inline: max(1em, (100cqi - 36rem) / 2); }
+  .type { width: min(37.5rem, 100%); margin-inline: auto; }
+}
 `;
 
 const ICONS = {
   mute: ['M12 3a3 3 0 0 1 3 3v5a3 3 0 0 1-6 0V6a3 3 0 0 1 3-3ZM6 11a6 6 0 0 0 12 0M12 17v4', 'M4 4l16 16'],
-  end: ['M6 6l12 12M18 6 6 18'],
+  end: ['M3.5 14.5c-.9-2 .1-3.7 1.7-4.7 4-2.4 9.6-2.4 13.6 0 1.6 1 2.6 2.7 1.7 4.7l-.6 1.2-4.1-1.4v-2.4c-2.5-.7-5.1-.7-7.6 0v2.4l-4.1 1.4Z'], // a receiver that is put down
+  close: ['M6 6l12 12M18 6 6 18'],
+  more: ['M5 12h.01M12 12h.01M19 12h.01'],
   minimise: ['M5 9l7 7 7-7'],
   send: ['M12 19V5M6 11l6-6 6 6'],
+  down: ['M12 5v14M6 13l6 6 6-6'],
 };
 
 const MOST = 200; // lines that are kept
 const HISTORY = 100; // turns that a conversation goes on with
 const SECOND = 1_000; // ms
+const SHARE = 0.36; // of the width or the height that the orb takes before there are words
+const LARGE = 280; // pixels, at most
+const LEAST = 1.4; // times the orb of the dock: below that it stays there
+const EDGE = 8; // pixels from the menu to the side
 const AWAY = 48; // pixels from the end: a person who scrolled further up reads there
 
 /**
@@ -144,8 +173,18 @@ export class VoxgateConversation extends Base {
   #atEnd = true; // of the transcript, which is then kept in sight
   #picture = make('img', { alt: '', hidden: true });
   #name = make('b');
+  #clock = make('span', { className: 'clock', hidden: true }); // for how long it has been on
+  #startedAt = 0; // ms since 1970
+  /** @type {ReturnType<typeof resumable>} the page was loaded again in the midst of it */ #left;
+  #chooses = make('span');
+  #microphones = /** @type {HTMLSelectElement} */ (make('select', { onchange: () => this.#useMicrophone(this.#microphones.value) }));
+  #choice = make('label', { hidden: true }, this.#chooses, this.#microphones);
+  #copy = make('button', { type: 'button', onclick: () => this.#copyTurns() });
+  #menu = make('div', { className: 'menu', popover: 'auto' }, this.#choice, this.#copy);
+  #more = iconButton('more');
+  #micID = ''; // of the microphone that was chosen
   #minimise = iconButton('minimise', () => this.dispatchEvent(new CustomEvent('minimise')));
-  #leave = iconButton('end', () => this.dispatchEvent(new CustomEvent('close')));
+  #leave = iconButton('close', () => this.dispatchEvent(new CustomEvent('close')));
   #greeting = make('span');
   #empty = make('div', { className: 'empty' }, this.#greeting);
   #log = make('div', { className: 'log', role: 'log', tabIndex: 0 });
@@ -155,9 +194,10 @@ export class VoxgateConversation extends Base {
   #absence = make('p', { className: 'absence', hidden: true }, this.#since, ' ', this.#retry);
   #retryMic = make('button', { type: 'button', onclick: () => this.#session?.mute(false) });
   #denied = make('p', { className: 'absence denied', hidden: true }, this.#retryMic);
-  #text = /** @type {HTMLInputElement} */ (make('input', { autocomplete: 'off', enterKeyHint: 'send', maxLength: 20_000 }));
+  #text = /** @type {HTMLTextAreaElement} */ (make('textarea', { rows: 1, dir: 'auto', autocomplete: 'off', enterKeyHint: 'send', maxLength: 20_000 }));
   #submit = iconButton('send', undefined, 'submit');
   #form = make('form', { className: 'type', onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text, this.#submit);
+  #down = iconButton('down', () => this.#showEnd());
   #mute = iconButton('mute', () => this.#session?.mute());
   #orb = /** @type {VoxgateOrb} */ (make('voxgate-orb'));
   #press = make('button', { className: 'orb', type: 'button', onclick: () => this.#pressOrb() }, this.#orb);
@@ -172,11 +212,18 @@ export class VoxgateConversation extends Base {
     sheet.replaceSync(looks + style);
     const root = this.attachShadow({ mode: 'open' });
     root.adoptedStyleSheets = [sheet];
-    root.append(make('div', { className: 'head' }, this.#picture, this.#name, this.#minimise, this.#leave), this.#log, this.#status, this.#absence, this.#denied,
-      make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#form);
+    root.append(make('div', { className: 'head' }, this.#picture, this.#name, this.#clock, this.#more, this.#minimise, this.#leave, this.#menu), this.#log, make('div', { className: 'way' }, this.#down),
+      make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#status, this.#absence, this.#denied, this.#form);
     this.#log.append(this.#empty);
+    this.#more.popoverTargetElement = this.#menu;
+    this.#menu.addEventListener('beforetoggle', (/** @type {ToggleEvent} */ e) => e.newState === 'open' && this.#fillMenu());
     new ResizeObserver(() => this.#fit()).observe(this.#log);
-    this.#log.addEventListener('scroll', () => (this.#atEnd = this.#log.scrollHeight - this.#log.clientHeight - this.#log.scrollTop < AWAY), { passive: true });
+    this.#down.hidden = true;
+    this.#log.addEventListener('scroll', () => {
+      this.#atEnd = this.#log.scrollHeight - this.#log.clientHeight - this.#log.scrollTop < AWAY;
+      this.#down.hidden = this.#atEnd;
+    }, { passive: true });
+    growField(this.#text);
     root.addEventListener('keydown', (e) => this.#escape(/** @type {KeyboardEvent} */ (e)));
     this.#text.addEventListener('input', () => this.#mark(''));
   }
@@ -186,7 +233,11 @@ export class VoxgateConversation extends Base {
     const [who, agent] = [this.getAttribute('who'), this.getAttribute('agent')];
     if (who) callIt(who);
     else if (agent) callAgent(agent);
+    keepName();
     this.#ready = speak({ talk: words, states, errors }, read).then(() => this.#render());
+    const { resume } = this.#asked();
+    if (resume && !this.source && !this.#session) this.#left = resumable(resume);
+    for (const turn of this.#left?.turns ?? []) this.#turn(turn);
     this.#render();
   }
 
@@ -233,6 +284,11 @@ export class VoxgateConversation extends Base {
    */
   async start(said, known = []) {
     if (this.#session && this.#session.state !== 'closed') return;
+    if (this.#left) { // its turns come with the session
+      for (const line of this.#lines.values()) line.remove();
+      this.#lines = new Map();
+      this.#left = undefined;
+    }
     const { config, ...rest } = this.#asked();
     const wished = { ...rest, config: withHistory(config, known), ...(said && { mic: false }) };
     const { source } = this;
@@ -255,6 +311,7 @@ export class VoxgateConversation extends Base {
   clear() {
     this.#log.replaceChildren(this.#empty);
     this.#lines = new Map();
+    this.#left = undefined;
     this.#before = [];
     this.#ended = undefined;
     this.#render();
@@ -271,7 +328,7 @@ export class VoxgateConversation extends Base {
     const voice = of('voice') && { generationConfig: { ...config?.generationConfig, speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: of('voice') } } } } };
     const prompt = of('prompt') && { systemInstruction: { parts: [{ text: of('prompt') }] } };
     const read = { ...(this.lang && { lang: this.lang }), ...(this.strings && { strings: this.strings }) };
-    return { url: of('url') ?? '', token: this.token ?? of('token'), agent: of('agent'), ...read, ...rest, config: { ...config, ...(voice || {}), ...(prompt || {}) } };
+    return { url: of('url') ?? '', token: this.token ?? of('token'), agent: of('agent'), resume: of('resume'), ...(this.#micID && { mic: { deviceId: { ideal: this.#micID } } }), ...read, ...rest, config: { ...config, ...(voice || {}), ...(prompt || {}) } };
   }
 
   /** @param {string|undefined} name in the table */
@@ -290,12 +347,18 @@ export class VoxgateConversation extends Base {
     this.dispatchEvent(new CustomEvent('state', { detail: { state: session.state, mic: session.mic } }));
   }
 
+  /** @param {Session|undefined} session that is on */
+  #currentStatus(session) {
+    const offers = OFFERS.button.filter((offer) => offer !== 'orb' || !this.#ended); // what goes on then has names
+    const idle = !session && !this.#ended && { state: /** @type {const} */ ('idle'), resumable: Boolean(this.#left) };
+    return statusOf(situationOf(session, { offers, ...(session && hasUser(this.#known) && { hasTyped: true }), ...idle }, this.#ended));
+  }
+
   #render() {
     const session = this.#session?.state === 'closed' ? undefined : this.#session;
-    const offers = OFFERS.button.filter((offer) => offer !== 'orb' || !this.#ended); // what goes on then has names
-    const current = statusOf(situationOf(session, { offers, ...(!session && !this.#ended && { state: 'idle' }) }, this.#ended));
+    const current = this.#currentStatus(session);
     this.#pressed = current.press;
-    this.#showStatus(current.text);
+    this.#showStatus(current);
     const live = Boolean(session);
     const useless = !live && current.press === '';
     const name = (/** @type {HTMLElement} */ e, /** @type {string} */ text) => (e.ariaLabel = e.title = text);
@@ -312,6 +375,10 @@ export class VoxgateConversation extends Base {
     this.#text.ariaLabel = this.#text.placeholder = this.#word('type');
     name(this.#submit, this.#word('send'));
     name(this.#minimise, this.#word('minimise'));
+    name(this.#more, this.#word('more'));
+    this.#more.hidden = !live && !this.#turns.length;
+    this.#chooses.textContent = this.#word('microphone');
+    name(this.#down, this.#word('to end'));
     name(this.#end, this.#word('end'));
     name(this.#leave, this.#word('close'));
     name(this.#mute, session ? muteOf(session.mic) : this.#word('mute'));
@@ -325,56 +392,82 @@ export class VoxgateConversation extends Base {
     this.#minimise.hidden = !closable || !live;
     this.#leave.hidden = !closable || live || useless; // then it is the one thing that can be done, and stands below
     this.#mute.hidden = this.#end.hidden = !live;
+    this.#mute.style.visibility = current.canRetryMic ? 'hidden' : ''; // Try again is the one control for it
+    this.#mute.toggleAttribute('data-away', session?.state === 'reconnecting');
     this.#press.hidden = useless || over;
     this.#form.hidden = useless;
     this.#again.hidden = !over || useless;
     this.#goOn.hidden = !over || useless || !this.#before.length;
     this.#close.hidden = !closable || live || !useless;
-    this.#again.textContent = this.#word(current.next === 'start' ? 'new' : 'try again');
-    this.#goOn.textContent = this.#word('go on');
+    const lost = over && current.next !== 'start'; // who tries again goes on with what was said
+    this.#again.textContent = this.#word(lost && this.#goOn.hidden ? 'try again' : 'new');
+    this.#goOn.textContent = this.#word(lost ? 'try again' : 'go on');
     this.#close.textContent = this.#word('close');
     this.#retry.textContent = this.#word('try now');
     this.#retryMic.textContent = this.#word('try again');
-    this.#denied.hidden = !current.canRetryMic;
+    this.#denied.hidden = !current.canRetryMic || current.isBrief;
     this.#goOn.className = 'primary';
     this.#again.className = this.#goOn.hidden ? 'primary' : '';
     this.toggleAttribute('data-live', live);
     this.toggleAttribute('data-over', over && !useless);
     this.toggleAttribute('data-ended', over);
-    this.#mute.toggleAttribute('data-useless', live && isMendable(session?.mic)); // "Try again" is what helps
     this.#mute.toggleAttribute('data-on', live && !isOpen(session?.mic) && session?.mic !== 'asking');
-    this.#renderAway();
+    this.#renderTimes();
     this.#fit();
   }
 
-  /** @param {string} status */
-  #showStatus(status) {
-    if (this.#status.textContent === status) return;
-    const [first, rest] = splitStatus(status);
-    this.#status.replaceChildren(make('span', {}, make('b', { textContent: first }), rest));
+  /** Shows the status. What can be done about a microphone is a button in it. @param {Status} status */
+  #showStatus({ text, keys, isBrief }) {
+    const [first, rest] = splitStatus(text);
+    const link = (/** @type {string} */ words, /** @type {() => void} */ onclick) => make('button', { type: 'button', className: 'link', textContent: words, onclick });
+    const chooses = keys.includes('states choose mic');
+    const more = chooses ? link(rest.trim(), () => this.#chooseMicrophone()) : isBrief ? link(this.#word('try again'), () => this.#session?.mute(false)) : rest.trim();
+    const line = make('span', {}, make('b', { textContent: first }), ...(more ? [' ', make('span', { className: isBrief || rest.startsWith(' ·') ? '' : 'apart' }, more)] : []));
+    if (this.#status.textContent !== line.textContent) this.#status.replaceChildren(line);
   }
 
-  /** Without room for the large orb it stays in the dock; with more, the group is in the middle of what is free. */
+  #showEnd() {
+    this.#log.scrollTo({ top: this.#log.scrollHeight, behavior: matchMedia('(prefers-reduced-motion: reduce)').matches ? 'auto' : 'smooth' });
+    this.#log.focus({ preventScroll: true }); // the button goes
+  }
+
+  /** Opens the menu at its microphones. */
+  async #chooseMicrophone() {
+    this.#menu.showPopover();
+    await this.#fillMenu();
+    this.#microphones.focus();
+  }
+
+  /** The orb is as large as there is room, and without stays in the dock; with more, the group is in the middle of what is free. */
   #fit() {
     if (!this.isConnected) return;
     if (this.#atEnd) this.#log.scrollTop = this.#log.scrollHeight; // what is below it may have grown
     const em = parseFloat(getComputedStyle(this).fontSize);
     const small = this.#press.offsetWidth;
-    const height = this.#log.clientHeight;
-    this.toggleAttribute('data-low', height < 2 * small + 6 * em || this.#log.clientWidth < 16 * em);
-    const free = height - 2 * small - 3 * em - this.#greeting.offsetHeight;
+    const room = this.#log.clientHeight - 3 * em - this.#greeting.offsetHeight;
+    const enlarged = small ? Math.min(LARGE / small, (SHARE * Math.min(this.clientWidth, this.clientHeight)) / small, 1 + room / small) : 1;
+    const free = room - (enlarged - 1) * small;
+    this.toggleAttribute('data-low', enlarged < LEAST || this.#log.clientWidth < 16 * em);
     const dock = /** @type {HTMLElement} */ (this.#press.parentElement); // it is empty until then
-    const lift = small ? `${(Math.max(0, free) - dock.offsetHeight) / 2}px` : '';
-    for (const part of [this.#log, this.#status, this.#absence, this.#denied, dock]) part.style.setProperty('--lift', lift);
-    dock.style.setProperty('--status-height', `${this.#status.offsetHeight + this.#absence.offsetHeight + this.#denied.offsetHeight}px`); // the orb stands above all of it
+    for (const part of [this.#log, this.#status, this.#absence, this.#denied, dock]) part.style.setProperty('--lift', `${Math.max(0, free) / 2}px`);
+    for (const part of [this.#log, dock]) part.style.setProperty('--enlarged', enlarged.toFixed(2));
   }
 
-  #renderAway() {
-    const absence = absenceOf(this.#session?.away);
+  /** How long the conversation has been on, and the gateway away. */
+  #renderTimes() {
+    const session = this.#session?.state === 'closed' ? undefined : this.#session;
+    const absence = absenceOf(session?.away);
+    if (this.#absence.hidden === Boolean(absence)) this.#showStatus(this.#currentStatus(session)); // it tells more than that the connection is made again
     this.#absence.hidden = !absence;
     this.#since.textContent = absence;
+    if (session?.setup) this.#startedAt ||= Date.now();
+    else this.#startedAt = 0;
+    const seconds = this.#startedAt ? Math.floor((Date.now() - this.#startedAt) / SECOND) : 0;
+    this.#clock.hidden = !this.#startedAt;
+    this.#clock.textContent = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')}`;
+    this.toggleAttribute('data-heard', isOpen(session?.mic) && session?.state !== 'reconnecting');
     clearTimeout(this.#counting);
-    if (this.#session?.away) this.#counting = setTimeout(() => this.#renderAway(), SECOND);
+    if (session) this.#counting = setTimeout(() => this.#renderTimes(), SECOND);
   }
 
   /** @param {Turn} turn */
@@ -392,6 +485,8 @@ export class VoxgateConversation extends Base {
     if (turn.role === 'model') markUnheard(line, turn);
     const by = cutOf(turn.cutBy, said, turn.text);
     if (by) line.append(make('small', { textContent: by }));
+    const sources = sourcesOf(turn).flatMap(({ title, href }) => [', ', href ? make('a', { textContent: title, href, target: '_blank', rel: 'noopener noreferrer' }) : title]);
+    if (sources.length) line.append(make('small', {}, `${this.#word('found')} `, ...sources.slice(1)));
     if (waits) {
       line.append(make('small', { textContent: this.#word(session?.setup ? 'sent back' : 'sent later') }));
       this.#unsent.set(line, turn.text);
@@ -423,7 +518,7 @@ export class VoxgateConversation extends Base {
   /** @param {Session} session @param {VoxgateError} why */
   #over(session, why) {
     this.#ended = why;
-    this.#before = [...this.#known, ...session.turns].slice(-MOST);
+    this.#before = [...this.#known, ...session.turns.filter((turn) => !this.#unsent.has(this.#lines.get(turn.id) ?? this))].slice(-MOST);
     if (this.#unsent.size) {
       this.#text.value = [this.#text.value, ...this.#unsent.values()].filter(Boolean).join(' '); // nothing typed gets lost
       this.#mark(this.#word('not sent'));
@@ -434,6 +529,41 @@ export class VoxgateConversation extends Base {
     if (!next) console.warn(`voxgate: ${why.told ?? why.message}`); // for the author of the page
     this.#render();
     this.dispatchEvent(new CustomEvent('state', { detail: { state: 'closed', mic: 'off' } }));
+  }
+
+  /** The turns that are shown. */
+  get #turns() {
+    if (this.#left) return this.#left.turns;
+    return this.#ended ? this.#before : [...this.#known, ...(this.#session?.turns ?? [])];
+  }
+
+  /** Puts the menu under its button, and the microphones into it. */
+  async #fillMenu() {
+    const { bottom } = this.#more.getBoundingClientRect();
+    const { right, width } = this.getBoundingClientRect();
+    Object.assign(this.#menu.style, { top: `${bottom}px`, right: `${document.documentElement.clientWidth - right + EDGE}px`, maxWidth: `min(20rem, ${width - 2 * EDGE}px)` });
+    addEventListener('scroll', () => this.#menu.hidePopover(), { once: true, passive: true });
+    this.#copy.textContent = this.#word('copy');
+    this.#copy.hidden = !navigator.clipboard || !this.#turns.length;
+    const all = (await navigator.mediaDevices?.enumerateDevices().catch(() => [])) ?? [];
+    const known = all.filter((d) => d.kind === 'audioinput' && d.label && !['', 'default', 'communications'].includes(d.deviceId));
+    this.#choice.hidden = !known.length || !this.#session || this.#session.state === 'closed';
+    const standard = nameOfDefault(all, 'audioinput') ?? (this.#micID ? '' : this.#session?.track?.label);
+    this.#microphones.replaceChildren(new Option(`${this.#word('standard')}${standard ? ` (${standard})` : ''}`, ''), ...known.map((d) => new Option(d.label, d.deviceId)));
+    this.#microphones.value = known.some((d) => d.deviceId === this.#micID) ? this.#micID : '';
+  }
+
+  /** @param {string} id */
+  #useMicrophone(id) {
+    this.#micID = id;
+    void this.source?.use?.({ mic: id ? { deviceId: { ideal: id } } : {} }); // the next conversation, too
+    void this.#session?.use({ mic: id ? { deviceId: { exact: id } } : {} }); // Chromium has kept the one before an ideal one
+  }
+
+  async #copyTurns() {
+    const text = this.#turns.map((t) => `${t.role === 'model' ? this.#name.textContent : this.#word('you')}: ${t.heard ?? t.text}`).join('\n\n');
+    const isCopied = await navigator.clipboard.writeText(text).then(() => true, () => false);
+    if (isCopied) this.#copy.textContent = this.#word('copied');
   }
 
   #pressOrb() {
@@ -447,6 +577,7 @@ export class VoxgateConversation extends Base {
   #escape(e) {
     if (e.key !== 'Escape' || e.isComposing) return;
     e.stopPropagation(); // the page has an Esc of its own
+    if (this.#menu.contains(/** @type {Node} */ (e.target))) return; // closes it
     if (e.target === this.#text) this.#end.focus();
     else if (this.#session?.state === 'speaking') this.#session.interrupt();
   }

@@ -14,6 +14,38 @@ export function make(tag, className = '', text = '') {
 }
 
 /**
+ * Lets a text field grow to a few lines. Enter sends its form; Shift and Enter begin a line.
+ * @param {HTMLTextAreaElement} field
+ */
+export function growField(field) {
+  field.addEventListener('keydown', (event) => {
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    field.form?.requestSubmit();
+  });
+  if (CSS.supports('field-sizing', 'content')) return;
+  const fit = () => {
+    field.style.height = '';
+    if (field.value) field.style.height = `${field.scrollHeight + field.offsetHeight - field.clientHeight}px`;
+  };
+  for (const type of ['input', 'focus']) field.addEventListener(type, fit);
+  field.form?.addEventListener('submit', () => setTimeout(fit)); // it is emptied then
+}
+
+const SHORT = 20; // characters of a cell in one line, as a date or a range
+
+/** Lets no short value in the cells of tables break, as 17–23 °C, and aligns numbers and what stands above them. @param {ParentNode} root */
+export function keepCellsWhole(root) {
+  for (const { rows } of root instanceof HTMLTableElement ? [root] : root.querySelectorAll('table')) for (const { cells, rowIndex } of rows) {
+    for (const cell of cells) {
+      const value = cell.tagName === 'TH' ? rows[rowIndex + 1]?.cells[cell.cellIndex] ?? cell : cell;
+      if ((cell.textContent ?? '').trim().length <= SHORT) cell.className = 'short';
+      cell.classList.toggle('digits', cell.cellIndex > 0 && /^[^\p{L}]*\d[^\p{L}]*$/u.test(value.textContent ?? ''));
+    }
+  }
+}
+
+/**
  * Changes where a picture stands, and lets it glide there. What moves by a transform moves nothing else.
  * @param {HTMLElement} picture
  * @param {() => void} change

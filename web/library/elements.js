@@ -4,7 +4,7 @@
  * what is not on the lists cannot come into being.
  */
 import { dataURL } from './calls.js';
-import { make } from './dom.js';
+import { keepCellsWhole, make } from './dom.js';
 import { canvas as words } from './en.js';
 import { fill } from './strings.js';
 
@@ -194,6 +194,7 @@ function html(source, sources) {
     if (e instanceof HTMLAnchorElement) link(e, attributes);
     if (name !== 'br' && name !== 'hr') path.push(e);
   }
+  keepCellsWhole(fragment);
   return fragment;
 }
 

@@ -1,4 +1,5 @@
 /** What models write, lightly: bold, italics, code, lists, tables and links. Everything else stays the text that it is; nothing is made from markup. */
+import { keepCellsWhole } from './dom.js';
 
 /** @typedef {string|{tag: 'p'|'ul'|'ol'|'li'|'pre'|'code'|'strong'|'em'|'a'|'table'|'tbody'|'tr'|'th'|'td', href?: string, inner: Piece[]}} Piece */
 
@@ -51,6 +52,16 @@ const cells = (line) => line.trim().replace(/^\||\|$/g, '').split(/(?<!\\)\|/).m
 const RULE = /^\s*\|?(?:\s*:?-+:?\s*\|)*\s*:?-*:?\s*\|?\s*$/;
 
 /**
+ * The last line is a row of a table that grows, or was cut off there: half a cell may say something else than all of it. Tables whose rows have no bar at
+ * their ends are shown as they grow.
+ * @param {string[]} source
+ */
+function isHalfRow(source) {
+  const isOpen = (line = '') => /^\s*\|/.test(line) && !/\|\s*$/.test(line);
+  return /^\s*\|\s*$/.test(source.at(-1) ?? '') || (isOpen(source.at(-1)) && !isOpen(source.at(-2)));
+}
+
+/**
  * A table with the lines from `at` on, if there is one, and the number of its lines. A head that is still alone is one already, so that it does not
  * appear as text first.
  * @param {string[]} source
@@ -83,7 +94,7 @@ export function parse(text) {
     lines = [];
   };
   const source = text.split('\n');
-  if (/^\s{0,3}(?:[-*•]|\d{1,3}[.)])\s*$/.test(source.at(-1) ?? '')) source.pop(); // an item of a list that has no words yet
+  if (/^\s{0,3}(?:[-*•]|\d{1,3}[.)])\s*$/.test(source.at(-1) ?? '') || isHalfRow(source)) source.pop(); // an item of a list that has no words yet, or a row
   for (let i = 0; i < source.length; i++) {
     const line = source[i] ?? '';
     const [, bullet, number, item = ''] = /^\s{0,3}(?:([-*•])|(\d{1,3})[.)])\s+(.+)$/.exec(line) ?? [];
@@ -121,5 +132,6 @@ function node(piece) {
   const e = document.createElement(piece.tag);
   if (e instanceof HTMLAnchorElement) Object.assign(e, { href: piece.href, target: '_blank', rel: 'noopener noreferrer' });
   e.append(...piece.inner.map(node));
+  if (piece.tag === 'table') keepCellsWhole(e);
   return e;
 }

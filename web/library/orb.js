@@ -21,26 +21,27 @@ i { position: absolute; inset: 0; border-radius: 50%; pointer-events: none }
 .sphere { background: radial-gradient(circle at 28% 22%, #fff8 0, #0000 38%), radial-gradient(circle at 78% 28%, oklch(74% .13 205) 0, #0000 52%),
 radial-gradient(circle at 62% 84%, oklch(66% .22 330) 0, #0000 58%), oklch(from var(--a) .53 .22 h); box-shadow: 0 .5rem 2rem oklch(from var(--a) .53 .22 h/.35);
 transform: scale(calc(.92 + .2*var(--model))) }
-.ring { inset: calc(-.0625rem - var(--ring, .1875rem)); border: var(--ring, .1875rem) solid var(--p); opacity: calc(.25 + .75*var(--mic)); box-shadow: 0 0 0 calc(.25rem*var(--mic)) var(--p) }
+.ring { --w: calc(var(--ring, .1875rem) + .25rem*var(--mic)); inset: calc(-.0625rem - var(--w)); border: var(--w) solid var(--p); opacity: calc(.25 + .75*var(--mic)) }
+:host(:is([state=thinking], [state=connecting], [state=reconnecting], [state=asking])) .ring { --w: var(--ring, .1875rem) }
 svg { position: relative; width: 38%; justify-self: center; fill: none; stroke: currentColor; stroke-width: 2.2; stroke-linecap: round; overflow: visible }
 g path { transform-origin: center; transform: scaleY(calc(.3 + var(--mic)*var(--tall))) }
 :host([state=ready]) svg { width: 50%; filter: drop-shadow(0 1px 3px oklch(from var(--a) .25 .12 h/.6)) }
 .capsule { fill: currentColor }
 :host([state=ready]) .sphere::after { content: ''; position: absolute; inset: 0; border-radius: 50%; background: radial-gradient(closest-side, oklch(from var(--a) .3 .14 h/.5) 35%, #0000) }
-g, :host([state=thinking]) .dots, :host([state=connecting]) .dots, :host([state=muted]) .silent, :host([state=asking]) .question, :host([state=ready]) .microphone { display: inline }
+g, :host([state=thinking]) .dots, :host([state=connecting]) .dots, :host([state=asking]) .question, :host([state=ready]) .microphone { display: inline }
 :host([state]:not([state=listening])) g { display: none }
 :host(:not([state=listening])) g path { transform: scaleY(var(--tall)) }
 :host([state=listening]) .sphere, :host([state=ready]) .sphere { animation: breathe 4s ease-in-out infinite }
 :host([state=speaking]) .ring { opacity: calc(.75*var(--mic)) }
 :host([state=thinking]) .ring, :host([state=connecting]) .ring { border-color: #0000 var(--a); opacity: 1; animation: turn 1.2s linear infinite }
 :host([state=connecting]) .ring { border-color: #0000 #0000 #0000 var(--p) }
-:host([state=muted]) .sphere, :host([state=reconnecting]) .sphere { filter: saturate(.15) brightness(.8) }
+:host([state=muted]) .sphere, :host([state=reconnecting]) .sphere { filter: saturate(.15) brightness(.8) } /* the microphone's button shows why */
 :host([state=muted]) .ring { opacity: 0 }
-:host([state=reconnecting]) .ring { border: var(--ring, .1875rem) dashed #889; opacity: 1 }
-:host([state=asking]) .ring { border: var(--ring, .1875rem) double var(--a); opacity: 1 }
+:host([state=reconnecting]) .ring { border: var(--w) dashed #889; opacity: 1 }
+:host([state=asking]) .ring { border: var(--w) double var(--a); opacity: 1 }
 @keyframes breathe { 50% { transform: scale(.95) } }
 @keyframes turn { to { rotate: 1turn } }
-@media (forced-colors: active) { :host .sphere::after { display: none } :host svg { filter: none !important } .sphere { border: 2px solid ButtonText } :host { color: ButtonText } }
+@media (forced-colors: active) { :host([state=speaking]) g { display: inline !important } :host .sphere::after { display: none } :host svg { filter: none !important } .sphere { border: 2px solid ButtonText } :host { color: ButtonText } }
 @media (prefers-reduced-motion: reduce) { i { transform: none !important; animation: none !important }
 :host g path { transform: scaleY(var(--tall)) } :host([state=speaking]) .glow { opacity: .75 } }
 `;
@@ -53,7 +54,6 @@ const SIGNS = {
   dots: 'M6 12h.01M12 12h.01M18 12h.01',
   microphone: MICROPHONE,
   'microphone capsule': CAPSULE,
-  silent: `${MICROPHONE}M5 5l14 14`,
   question: 'M9 9a3 3 0 1 1 4.2 2.8c-.8.4-1.2 1-1.2 1.9M12 17.5h.01',
 };
 

@@ -12,8 +12,8 @@ import { isOpen } from './look.js';
 import { parse } from './markdown.js';
 import { withHistory } from './conversation.js';
 import './orb.js';
-import { absenceOf, cutOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
-import { fill, speak } from './strings.js';
+import { absenceOf, cutOf, hasUser, isMomentary, MOMENT, muteOf, nameOfDefault, OFFERS, situationOf, sourcesOf, splitStatus, statusOf } from './status.js';
+import { callIt, fill, speak } from './strings.js';
 import { markUnheard } from './unheard.js';
 import { open } from './voxgate.js';
 
@@ -26,6 +26,7 @@ import { open } from './voxgate.js';
 
 /** @type {Seen} */
 const NOBODY = { state: 'closed', mic: 'off', turns: [], sentence: '' };
+const BEFORE = 'before-'; // begins the ids of turns of earlier conversations
 const MOST = 200; // turns that are kept of earlier conversations
 const QUIET = { mic: 0, model: 0 };
 
@@ -38,6 +39,7 @@ class Talk {
   /** @type {VoxgateError|undefined} why the last one ended */ ended;
   /** @type {readonly Turn[]} what the session goes on with */ #known = [];
   /** @type {readonly Turn[]|undefined} the session's part of `seen.turns` */ #sessionTurns;
+  /** @type {Set<string>} turns that were typed without a connection, and that the gateway does not have */ unsent = new Set();
   seen = NOBODY;
 
   subscribe = (/** @type {() => void} */ f) => {
@@ -52,8 +54,12 @@ class Talk {
 
   goOn = () => {
     const { turns } = this.seen;
-    // Each session counts its turns from 1.
-    return this.#open({ config: withHistory(this.options.config, turns) }, turns.slice(-MOST).map((turn, i) => ({ ...turn, id: `before-${i}` })));
+    const { unsent } = this;
+    const last = turns.slice(-MOST);
+    const known = last.map((turn, i) => ({ ...turn, id: `${BEFORE}${i}` })); // each session counts its turns from 1
+    const session = this.#open({ config: withHistory(this.options.config, turns.filter((turn) => !unsent.has(turn.id))) }, known);
+    this.unsent = new Set([...this.unsent, ...last.flatMap(({ id }, i) => (unsent.has(id) ? [`${BEFORE}${i}`] : []))]);
+    return session;
   };
 
   /** @param {Partial<Options>|undefined} more @param {readonly Turn[]} known */
@@ -63,15 +69,24 @@ class Talk {
     const wished = more && 'nativeEvent' in more ? {} : more; // as onClick={start} gives it
     const session = (this.#session = open({ ...this.options, ...devices, ...wished }));
     if (video) session.ready.then(() => session.use({ video }), () => {});
-    const look = () => this.see();
-    session.on('state', look);
-    session.on('turn', look);
+    /** @type {Set<string>} */ const seen = new Set();
+    session.on('state', () => {
+      if (session.state !== 'closed' && !isAway(session)) this.unsent = new Set([...this.unsent].filter((id) => id.startsWith(BEFORE)));
+      this.see();
+      if (session.away && isMomentary(session.away)) setTimeout(() => this.see(), MOMENT); // the sentence changes then
+    });
+    session.on('turn', ({ id, role }) => {
+      if (role === 'user' && !seen.has(id) && isAway(session)) this.unsent = new Set([...this.unsent, id]);
+      seen.add(id);
+      this.see();
+    });
     session.on('error', (error) => this.see({ error }));
     session.on('closed', (why) => {
       this.ended = why;
       this.see(['closed', 'aborted'].includes(why.code) ? {} : { error: why });
     });
     this.ended = undefined;
+    this.unsent = new Set();
     this.seen = NOBODY;
     this.#known = known;
     this.#sessionTurns = undefined;
@@ -109,6 +124,9 @@ class Talk {
   };
 }
 
+/** What is typed is sent later. @param {Session} session */
+const isAway = ({ setup, state }) => !setup || state === 'reconnecting';
+
 const Context = createContext(/** @type {Talk|undefined} */ (undefined));
 
 function useTalk() {
@@ -120,7 +138,8 @@ function useTalk() {
 /** @param {Options & {children?: import('react').ReactNode}} props */
 export function VoxgateProvider({ children, ...options }) {
   const [talk] = useState(() => new Talk());
-  const { lang, strings } = options;
+  const { lang, strings, who } = options;
+  if (who) callIt(who); // what is shown before the conversation has the name, too
   useEffect(() => {
     talk.options = options; // of the next conversation
   });
@@ -183,8 +202,8 @@ export function Conversation(props) {
 
 const SECOND = 1_000; // ms
 
-/** @param {{offers?: Offer[]} & Record<string, any>} props */
-export function Status({ offers = OFFERS.react, ...props }) {
+/** @param {{offers?: Offer[], onChooseMicrophone?: () => void, children?: import('react').ReactNode} & Record<string, any>} props */
+export function Status({ offers = OFFERS.react, onChooseMicrophone, children, ...props }) {
   const talk = useTalk();
   const { session, turns } = useVoxgate();
   const [, count] = useState(0);
@@ -194,14 +213,17 @@ export function Status({ offers = OFFERS.react, ...props }) {
     const timer = isAway ? setInterval(() => count((n) => n + 1), SECOND) : undefined;
     return () => clearInterval(timer);
   }, [isAway]);
-  const { text, canRetryMic, next } = statusOf(situationOf(session, { offers }, talk.ended));
+  const { text, keys, canRetryMic, isBrief, next } = statusOf(situationOf(session, { offers, ...(hasUser(turns) && { hasTyped: true }) }, talk.ended));
   const canGoOn = talk.ended && next && turns.length > 0;
   const [first, rest] = splitStatus(text);
   const absence = absenceOf(away);
-  return h('div', props, h('p', { className: 'status', role: 'status' }, h('b', null, first), rest),
-    absence || canRetryMic ? h('p', { className: 'absence' }, absence, ' ',
-      h('button', { type: 'button', onClick: () => (canRetryMic ? session?.mute(false) : session?.retry()) }, states[canRetryMic ? 'try again' : 'try now'])) : null,
-    canGoOn ? h('p', { className: 'absence' }, h('button', { type: 'button', onClick: talk.goOn }, fill(buttons['go on']))) : null);
+  const press = () => (canRetryMic ? session?.mute(false) : session?.retry());
+  const words = states[canRetryMic ? 'try again' : 'try now'];
+  const link = (/** @type {string|undefined} */ label, /** @type {() => void} */ onClick) => h('button', { type: 'button', className: 'link', onClick }, label);
+  const more = isBrief ? link(words, press) : onChooseMicrophone && keys.includes('states choose mic') ? link(rest.trim(), onChooseMicrophone) : rest.trim();
+  return h('div', props, h('p', { className: 'status', role: 'status' }, h('b', null, first), more && ' ', more && h('span', { className: isBrief || rest.startsWith(' ·') ? undefined : 'apart' }, more)),
+    absence || (canRetryMic && !isBrief) ? h('p', { className: 'absence' }, absence, ' ', h('button', { type: 'button', onClick: press }, words)) : null,
+    canGoOn || children ? h('p', { className: 'absence next' }, canGoOn ? h('button', { type: 'button', className: 'primary', onClick: talk.goOn }, fill(next === 'start' ? buttons['go on'] : states['try again'])) : null, children) : null);
 }
 
 /** @param {Record<string, any>} props */
@@ -217,7 +239,8 @@ export function MicButton({ children, onClick, ...props }) {
   const name = off ? states['start'] : muteOf(mic);
   const label = children ? { 'aria-label': name, title: name } : {};
   const closed = !off && !isOpen(mic) && mic !== 'asking'; // looks.css strikes it through
-  return h('button', { type: 'button', disabled: mic === 'asking', 'aria-pressed': off ? undefined : !isOpen(mic), 'data-on': closed || undefined, ...label, ...props, onClick: press },
+  const away = state === 'reconnecting'; // the microphone is not heard
+  return h('button', { type: 'button', disabled: mic === 'asking', 'aria-pressed': off ? undefined : !isOpen(mic), 'data-on': closed || undefined, 'data-away': away || undefined, ...label, ...props, onClick: press },
     children ?? name);
 }
 
@@ -225,7 +248,8 @@ const KINDS = /** @type {const} */ ({ microphone: 'audioinput', speaker: 'audioo
 
 /** @param {{kind?: keyof typeof KINDS, standard?: string} & Record<string, any>} props */
 export function DeviceSelect({ kind = 'microphone', standard = 'Default', onChange, ...props }) {
-  const { mic, use } = useVoxgate();
+  const { mic, use, session } = useVoxgate();
+  const [chosen, setChosen] = useState('');
   const [devices, setDevices] = useState(/** @type {MediaDeviceInfo[]} */ ([]));
   useEffect(() => {
     const { mediaDevices } = navigator;
@@ -237,12 +261,15 @@ export function DeviceSelect({ kind = 'microphone', standard = 'Default', onChan
   const choose = (/** @type {any} */ event) => {
     onChange?.(event);
     const id = event.target.value;
+    setChosen(id);
     const wish = id ? { deviceId: { ideal: id } } : {};
     use(kind === 'speaker' ? { speaker: id } : kind === 'camera' ? { camera: wish } : { mic: wish });
   };
   const known = devices.filter((d) => d.kind === KINDS[kind] && d.deviceId && d.label);
-  return h('select', { ...props, onChange: choose }, h('option', { value: '' }, standard),
-    known.map((d) => h('option', { key: d.deviceId, value: d.deviceId }, d.label)));
+  const others = known.filter((d) => d.deviceId !== 'default' && d.deviceId !== 'communications');
+  const own = nameOfDefault(known, KINDS[kind]) ?? (kind === 'microphone' && !chosen ? session?.track?.label : undefined);
+  return h('select', { ...props, onChange: choose }, h('option', { value: '' }, own ? `${standard} (${own})` : standard),
+    others.map((d) => h('option', { key: d.deviceId, value: d.deviceId }, d.label)));
 }
 
 /** @param {Piece} piece @param {number} key @returns {import('react').ReactNode} */
@@ -252,11 +279,12 @@ function element(piece, key) {
   return h(piece.tag, { key, ...link }, piece.inner.map(element));
 }
 
-/** @param {{turn: Turn, show?: (turn: Turn) => import('react').ReactNode}} props */
-function Line({ turn, show }) {
+/** @param {{turn: Turn, note?: string|undefined, show?: (turn: Turn) => import('react').ReactNode}} props */
+function Line({ turn, note, show }) {
   const { role, text, heard, interrupted, cutBy } = turn;
   const line = useRef(/** @type {any} */ (null));
   const said = heard ?? text;
+  const sources = sourcesOf(turn).map(({ title, href }, i) => h('span', { key: i }, i ? ', ' : ' ', href ? h('a', { href, target: '_blank', rel: 'noopener noreferrer' }, title) : title));
   useLayoutEffect(() => {
     const { current } = line;
     if (role !== 'model' || show) return undefined;
@@ -264,12 +292,15 @@ function Line({ turn, show }) {
     return () => markUnheard(current, { ...turn, played: undefined });
   }, [role, show, turn]);
   return h('article', { ref: line, className: `turn ${role}`, dir: 'auto', 'data-role': role, 'data-interrupted': interrupted || undefined },
-    show ? show(turn) : role === 'model' ? parse(said).map(element) : said, !show && cutOf(cutBy, said, text) ? h('small', null, cutOf(cutBy, said, text)) : null);
+    show ? show(turn) : role === 'model' ? parse(said).map(element) : said, show ? null : [cutOf(cutBy, said, text), note].map((words) => words && h('small', { key: words }, words)), show || !sources.length ? null : h('small', null, states['found'], sources));
 }
 
 /** @param {{children?: (turn: Turn) => import('react').ReactNode} & Record<string, any>} props */
 export function Transcript({ children: show, ...props }) {
-  const { turns } = useVoxgate();
-  return h('div', { role: 'log', 'aria-label': states['said'], ...props }, turns.map((turn) => h(Line, { key: turn.id, turn, ...(show && { show }) })));
+  const { unsent } = useTalk();
+  const { state, session, turns } = useVoxgate();
+  const later = session?.setup ? 'sent back' : 'sent later';
+  const noteOf = (/** @type {string} */ id) => (unsent.has(id) ? states[state === 'closed' || id.startsWith(BEFORE) ? 'unsent' : later] : undefined);
+  return h('div', { role: 'log', 'aria-label': states['said'], ...props }, turns.map((turn) => h(Line, { key: turn.id, turn, note: noteOf(turn.id), ...(show && { show }) })));
 }
 

@@ -14,8 +14,9 @@ import { fill, speak } from './strings.js';
  * @property {string} [microphone] its name
  * @property {boolean} [asksMic] the browser asks the person for the microphone
  * @property {string} [wait] the sentence for a person who waits for the model
- * @property {boolean} [resumable] the conversation survives a lost connection, or the reload before
- * @property {boolean} [reachable] false: the last attempt to reach the gateway was refused
+ * @property {boolean} [resumable] before it starts: a reload has interrupted a conversation, which goes on
+ * @property {boolean} [isLostForLong] the connection has been lost for longer than a moment
+ * @property {boolean} [hasTyped] the person has typed or spoken already: the status is brief
  * @property {boolean} [blocked] the browser holds the sound back
  * @property {string} [activity] a tool that runs, in words
  * @property {boolean} [asks] a question to the person is open on the screen, and the tool that runs, if any, is the one that asks
@@ -41,7 +42,9 @@ import { fill, speak } from './strings.js';
  * @property {''|'start'|'interrupt'|'mute'|'unmute'|'use'|'unblock'} press what pressing the orb does
  * @property {''|'start'|'retry'|'later'|'elsewhere'} next what helps after the end: `start` another conversation; `retry` now, or `later`,
  *   in a minute; `elsewhere`: at another page or with another sign-in; '': nothing
- * @property {boolean} canRetryMic the microphone cannot be used, and the person may have mended that: "Try again" belongs to the sentence
+ * @property {boolean} canRetryMic the microphone cannot be used, and the person may have mended that: "Try again" belongs to the sentence, and no
+ *   other control for the microphone is shown
+ * @property {boolean} isBrief the person has refused the microphone and types: "Try again" stands in the line of the sentence
  */
 
 const NAME = 32; // characters of a microphone's name: the sentence has to fit above a phone's buttons
@@ -81,32 +84,42 @@ const endOf = ({ reason = 'closed' }) => ({ name: reason, ...(ENDS[reason] ?? { 
 /** The controls of each surface. Those of an app made with React are unknown: its sentences mention none. @type {Record<'page'|'button'|'vox'|'react', Offer[]>} */
 export const OFFERS = {
   page: ['orb', 'type', 'microphone', 'devices'],
-  button: ['orb', 'type', 'microphone'],
+  button: ['orb', 'type', 'microphone', 'devices'],
   vox: ['orb', 'type', 'microphone', 'devices', 'goOn'],
   react: [],
 };
 
-/** The sentences for a microphone that is not heard, or none if it is. @param {Mic} mic @param {Offer[]} offers */
-function micKeys(mic, offers) {
+/** The sentences for a microphone that is not heard, or none if it is. @param {Mic} mic @param {Offer[]} offers @param {boolean} [brief] the advice was read already */
+function micKeys(mic, offers, brief) {
   if (mic === 'live') return [];
+  if (mic === 'refused' && brief) return ['states mic none'];
   const keys = [`states mic ${mic}`];
   if (mic === 'refused') keys.push(`states allow ${placeOfPermission()}`);
+  if (MENDABLE.includes(mic)) return keys;
   if (mic === 'silent') keys.push(offers.includes('devices') ? 'states choose mic' : 'states check mic');
   else if (mic === 'off') keys.push(...(offers.includes('microphone') ? ['states press mic'] : []));
   else if (mic !== 'muted' && mic !== 'asking' && offers.includes('type')) keys.push('states can type');
   return keys;
 }
 
-const MENDABLE = ['refused', 'missing', 'failed', 'lost'];
+/** The states of a microphone that cannot be used until the person has mended something. @type {Mic[]} */
+export const MENDABLE = ['refused', 'missing', 'failed', 'lost'];
 
-/** The person may have mended why the microphone cannot be used. @param {Mic} [mic] */
-export const isMendable = (mic = 'off') => MENDABLE.includes(mic);
-
-/** Where this browser lets the person allow what they have refused. @param {string} [agent] */
-function placeOfPermission(agent = globalThis.navigator?.userAgent ?? '') {
-  if (agent.includes('Firefox/')) return 'in Firefox';
-  return agent.includes('Safari/') && !/Chrom|CriOS|FxiOS|Edg/.test(agent) ? 'in Safari' : 'by icon';
+/**
+ * Where this browser lets the person allow what they have refused. An installed app, and a page in the frame of another, has no address of its own.
+ * @param {string} [agent] @param {boolean} [hasAddress]
+ */
+export function placeOfPermission(agent = globalThis.navigator?.userAgent ?? '', hasAddress = isAddressShown()) {
+  if (!hasAddress || /CriOS|FxiOS|EdgiOS|; wv\)|Electron/.test(agent)) return 'in settings';
+  if (/iPhone|iPad/.test(agent)) return 'on iPhone';
+  if (agent.includes('Firefox/')) return agent.includes('Android') ? 'by icon' : 'in Firefox';
+  return agent.includes('Safari/') && !/Chrom|Edg/.test(agent) ? 'in Safari' : 'by icon';
 }
+
+/** A phone has no Space to hold. */
+const hasKeyboard = () => !globalThis.matchMedia?.('(hover: none)').matches;
+
+const isAddressShown = () => !globalThis.window || (window.top === window && !matchMedia('(display-mode: standalone), (display-mode: fullscreen)').matches);
 
 /** What the microphone button does. @param {Mic} mic */
 const micAction = (mic) => (isOpen(mic) || mic === 'asking' ? 'mute' : mic === 'muted' ? 'unmute' : 'use');
@@ -124,9 +137,10 @@ export function statusOf(situation) {
   const name = microphone && microphone.length > NAME ? `${microphone.slice(0, NAME - 1).trimEnd()}…` : microphone;
   const values = { name: name ? fill(states['quoted'], { name }) : states['microphone'], seconds: retryIn, ...(who && { who }) };
   const text = keys.map((key) => fill(wordOf(key) ?? message, values)).join(' ') || own;
-  const canRetryMic = MENDABLE.some((name) => keys.includes(`states mic ${name}`));
+  const isBrief = keys.includes('states mic none');
+  const canRetryMic = isBrief || MENDABLE.some((name) => keys.includes(`states mic ${name}`));
   const waits = waitsForPerson(situation);
-  return { keys, text, look: lookFor(state, mic, waits), listens: state === 'listening' && isOpen(mic) && !waits, press: pressOf(situation), next, canRetryMic };
+  return { keys, text, look: lookFor(state, mic, waits), listens: state === 'listening' && isOpen(mic) && !waits, press: pressOf(situation), next, canRetryMic, isBrief };
 }
 
 /** @param {string} key a section and a name in it */
@@ -140,7 +154,7 @@ function wordOf(key) {
  * @returns {{keys: string[], next?: Status['next'], own?: string}} `own`: a sentence that is in no table
  */
 function sentencesOf(situation) {
-  const { state, mic = 'off', asksMic, wait, resumable, reachable, blocked, activity, push, message, retryIn, offers = [] } = situation;
+  const { state, mic = 'off', asksMic, wait, resumable, isLostForLong, hasTyped, blocked, activity, asks, push, message, retryIn, offers = [] } = situation;
   const orb = offers.includes('orb');
   const one = (/** @type {string} */ name) => ({ keys: [`states ${name}`] });
   switch (state) {
@@ -158,11 +172,10 @@ function sentencesOf(situation) {
       return one(mic === 'asking' && asksMic ? 'mic asking' : 'connecting');
     case 'reconnecting':
       if (wait) return { keys: [], own: wait };
-      if (reachable !== false) return one(resumable ? 'reconnecting' : 'interrupted');
-      return { keys: ['states unreachable', ...(offers.includes('type') ? ['states sent when back'] : [])] };
+      return one(isLostForLong ? 'unreachable' : 'reconnecting');
   }
   if (waitsForPerson(situation)) return one('waits for you');
-  const said = wait || (blocked ? '' : activity);
+  const said = wait || (blocked || asks ? '' : activity); // what asks is on the screen
   if (said) return { keys: [], own: said };
   if (blocked) return one('blocked');
   if (state === 'thinking') return one('thinking');
@@ -170,8 +183,8 @@ function sentencesOf(situation) {
     if (mic === 'muted' && !push) return one('speaking muted');
     return one(`speaking${isOpen(mic) ? '' : ' alone'}${orb ? '' : ' untapped'}`);
   }
-  if (push && mic === 'muted') return one('push');
-  const unheard = micKeys(mic, offers);
+  if (push && mic === 'muted') return one(hasKeyboard() ? 'push' : 'push touch');
+  const unheard = micKeys(mic, offers, hasTyped);
   return unheard.length ? { keys: unheard } : one('listening');
 }
 
@@ -190,6 +203,9 @@ function pressOf(situation) {
   return micAction(mic);
 }
 
+/** Whether the person has a turn among these. @param {readonly {role: string}[]} turns */
+export const hasUser = (turns) => turns.some(({ role }) => role === 'user');
+
 /**
  * The situation of a session, for statusOf.
  * @param {Session|undefined} session
@@ -201,10 +217,10 @@ export function situationOf(session, more, ended) {
   if (!session || session.state === 'closed') {
     return { state: session || ended ? 'closed' : 'idle', ...(ended && { reason: ended.code, message: ended.told ?? ended.message }), ...more };
   }
-  const { state, mic, setup, link, away, blocked, track } = session;
+  const { state, mic, setup, link, away, blocked, track, turns } = session;
   return {
-    state, mic, blocked, asksMic: Boolean(setup), resumable: Boolean(setup?.resumeToken), ...(track?.label && { microphone: track.label }),
-    ...(link.message && { wait: link.message }), ...(away && { reachable: away.reachable }), ...more,
+    state, mic, blocked, asksMic: Boolean(setup), hasTyped: hasUser(turns), ...(track?.label && { microphone: track.label }),
+    ...(link.message && { wait: link.message }), ...(away && { isLostForLong: !isMomentary(away) }), ...more,
   };
 }
 
@@ -214,11 +230,13 @@ export function splitStatus(text) {
   return [first, text.slice(first.length)];
 }
 
-/** For how long the gateway has been away, in words; '' for the first 2 s. @param {{since: number}} [away] */
-export function absenceOf(away) {
-  const seconds = away ? Math.floor((Date.now() - away.since) / 1_000) : 0;
-  return seconds < 2 ? '' : fill(states['away'], { seconds });
-}
+export const MOMENT = 3_000; // ms for which a lost connection is only said to be made again
+
+/** Whether the connection was lost a moment ago. Who shows the status looks again each second. @param {{since: number}} [away] */
+export const isMomentary = (away) => !away || Date.now() - away.since < MOMENT;
+
+/** When the connection was lost, in words; '' in the first moment. @param {{since: number}} [away] */
+export const absenceOf = (away) => (!away || isMomentary(away) ? '' : fill(states['away'], { seconds: Math.floor((Date.now() - away.since) / 1_000) }));
 
 const SENTENCE_END = /[.!?…。！？।؟]["'”’»)\]]*\s*$/;
 
@@ -232,3 +250,18 @@ export const isWhole = (text) => SENTENCE_END.test(text);
  * @param {string} [text] all of it
  */
 export const cutOf = (by, said = '', text = said) => (!by || (said.trim() === text.trim() && isWhole(said)) ? '' : fill(states[`cut ${by}`]));
+
+/**
+ * The pages on which Google Search found an answer, as links. A page without https gets a name without a link.
+ * @param {Pick<import('./types.d.ts').Turn, 'sources'>} turn
+ * @returns {{title: string, href?: string}[]}
+ */
+export const sourcesOf = ({ sources = [] }) =>
+  sources.flatMap(({ title, uri = '' }) => (title ? [{ title, ...(uri.startsWith('https:') && URL.canParse(uri) && { href: uri }) }] : []));
+
+/**
+ * The name of the device that is the browser's own choice, without "Default - " before it; undefined if the browser does not say.
+ * @param {MediaDeviceInfo[]} devices
+ * @param {MediaDeviceKind} kind
+ */
+export const nameOfDefault = (devices, kind) => devices.find((d) => d.kind === kind && d.deviceId === 'default')?.label.replace(/^[^-]+ - /, '');

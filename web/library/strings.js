@@ -43,6 +43,9 @@ export const fill = (text = '', values) => text.replace(/\{(\w+)\}/g, (all, name
 /** Who answers has a name. @param {string} [backend] the gateway's, which answers itself where it has no key */
 export const named = (backend) => void (who = backend === 'emulator' ? 'Voxgate' : 'Gemini');
 
+/** Keeps the name that is in use, even if the gateway reports another one. */
+export const keepName = () => void (chosen ||= who);
+
 /** The page's own name for who answers. @param {string} name */
 export const callIt = (name) => void (chosen = name);
 

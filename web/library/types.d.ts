@@ -323,6 +323,8 @@ export interface Turn {
   played?: number;
   /** What interrupted the answer: the person, or who acts for them; a lost connection; the end of the conversation. */
   cutBy?: 'person' | 'link' | 'end';
+  /** Of an answer for which Google Search was asked: the pages on which it was found. */
+  sources?: { title?: string; uri?: string }[];
 }
 
 export interface ToolCall {

@@ -1,4 +1,4 @@
-/** Words of an answer that are still to be heard, in grey: a highlight of the browser, so that nothing in the document changes. */
+/** Words of an answer that are still to be heard, in grey: a highlight of the browser, so that no text in the document changes. */
 import { nodes } from './markdown.js';
 
 /** @import { Turn } from './types.d.ts' */
@@ -13,11 +13,12 @@ const ranges = new WeakMap();
  * @param {Turn} turn
  */
 export function markUnheard(e, { text, played }) {
-  if (!globalThis.Highlight) return;
+  if (!globalThis.Highlight || matchMedia('(forced-colors: active)').matches) return; // which would show a selection
   const all = CSS.highlights.get(NAME) ?? new Highlight();
   CSS.highlights.set(NAME, all);
   const before = ranges.get(e);
   if (before) all.delete(before);
+  for (const item of e.querySelectorAll('.unheard')) item.classList.remove('unheard');
   if (played === undefined) return;
   const heard = document.createElement('i');
   heard.append(...nodes(text.slice(0, played).trimStart()));
@@ -29,6 +30,7 @@ export function markUnheard(e, { text, played }) {
       const range = new StaticRange({ startContainer: at, startOffset: left, endContainer: e, endOffset: e.childNodes.length });
       all.add(range);
       ranges.set(e, range);
+      for (const item of e.querySelectorAll('li')) item.classList.toggle('unheard', Boolean(at.compareDocumentPosition(item) & Node.DOCUMENT_POSITION_FOLLOWING)); // a highlight leaves out its number
       return;
     }
     left -= length;

@@ -663,6 +663,7 @@ export class Session {
       case 'TOOL_STATUS':
         return this.#calls.runsInGateway(payload);
       case 'groundingMetadata': {
+        this.#turns.found(payload.groundingMetadata);
         const chips = payload.chips && new URL(payload.chips, this.#gateway);
         return this.#emit('grounding', { ...payload.groundingMetadata, ...(chips && { chips: chips.href }) });
       }

@@ -10,6 +10,7 @@ const date = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle:
 const hour = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit' });
 
 const HOUR = 3_600_000; // ms
+export const EXACTLY = 'Say exactly this, and nothing else: ';
 const LOADING = 60_000; // ms that a recording may take
 
 /** @type {any[]} */
@@ -22,7 +23,7 @@ const rows = new Map();
 const when = (at) => (new Date(at).toDateString() === new Date().toDateString() ? hour : date).format(Date.parse(at));
 
 /** Orders, in words for people. @param {any[]} list */
-export const orderLines = (list) => list.map(({ at, by, what, text }) => `${hour.format(Date.parse(at))} ${by || 'Somebody at this machine'} ${orderOf(what)}${text ? `: ${text}` : ''}`);
+export const orderLines = (list) => list.map(({ at, by, what, text }) => `${hour.format(Date.parse(at))} ${by || 'Somebody at this machine'} ${orderOf(what)}${text ? `: ${text}` : ''}`.replace(`instructed: ${EXACTLY}`, 'had it say: '));
 
 /** @param {{conversations: any[], hours: any[]}} told */
 export function showHistory({ conversations, hours }) {
@@ -92,7 +93,8 @@ function makeRows(c) {
   const said = saidRow(1, tr.cells.length - 1, newestOf(c.newest) || 'Nothing was said.');
   if (!isKnown) return [tr, said];
   const below = make('tr', 'below');
-  const details = below.appendChild(Object.assign(document.createElement('td'), { colSpan: tr.cells.length }));
+  const details = Object.assign(document.createElement('td'), { colSpan: tr.cells.length - 1 });
+  below.append(make('td', 'time'), details);
   below.hidden = true;
   what.title = 'Details';
   what.ariaExpanded = 'false';
@@ -119,7 +121,9 @@ async function showDetails(box, c) {
   const { transcript } = await answer.json();
   list('Words', transcript.map((/** @type {any} */ t) => {
     const li = make('li');
-    li.append(make('b', '', t.role === 'user' ? 'Person' : 'Agent'), ' ', ...(t.role === 'user' ? [t.text] : nodes(t.text)), t.cut ? ' …' : '');
+    const said = make('div');
+    said.append(...(t.role === 'user' ? [t.text] : nodes(t.text)), t.cut ? ' …' : '');
+    li.append(make('b', '', t.role === 'user' ? 'Person' : 'Agent'), ' ', said);
     return li;
   }));
 }

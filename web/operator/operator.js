@@ -2,7 +2,7 @@
 import { ask, keyOf, sentence, useKey } from './ask.js';
 import { make } from './dom.js';
 import { nodes } from './markdown.js';
-import { orderLines, showHistory } from './history.js';
+import { EXACTLY, orderLines, showHistory } from './history.js';
 import { limited, placeOf, saidRow, sortable } from './table.js';
 import { money, newestOf, ruleOf, seconds, stateOf, where, who } from './words.js';
 
@@ -115,10 +115,12 @@ function showRunning() {
   }
   listed.forEach((s, at) => {
     const [row, said] = rows.get(s.id) ?? newRow(s.id);
-    const texts = [who(s), s.agent ?? '–', s.newest || s.state !== 'live' ? stateOf(s.state) : '–', since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
+    const state = s.newest || s.state !== 'live' ? stateOf(s.state) : 'connected';
+    const texts = [who(s), s.agent ?? '–', state, since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
       seconds(s.latencyMs), lossOf(s)];
     texts.forEach((text, i) => put(/** @type {Element} */ (i ? row.cells[i] : row.querySelector('button')), text));
     put(/** @type {Element} */ (row.querySelector('small')?.firstElementChild), where(s));
+    row.dataset['state'] = state.split(/[ ,]/)[0];
     put(/** @type {Element} */ (row.querySelector('.less')), s.agent ? `\u00a0· ${s.agent}` : '');
     put(/** @type {Element} */ (said.querySelector('p')), newestOf(s.newest) || 'Nothing was said yet.');
     if (body.rows[2 * at] !== row) {
@@ -146,7 +148,7 @@ function newRow(/** @type {string} */ name) {
 
 // --- how it is
 
-/** @param {string} list @param {[name: string, state: string, bad?: boolean, href?: string][]} lines @param {string} [none] what an empty list says */
+/** @param {string} list @param {[name: string, state: string, bad?: boolean|null, href?: string][]} lines null: it is not used @param {string} [none] what an empty list says */
 function states(list, lines, none = '') {
   const ul = get(list);
   if (!lines.length && none) lines = [['', none]];
@@ -160,11 +162,11 @@ function states(list, lines, none = '') {
     b.hidden = !name;
     a.hidden = !href;
     a.href = href;
-    li.classList.toggle('bad', bad);
+    li.className = bad ? 'bad' : bad === null ? 'off' : '';
   });
 }
 
-const BACKENDS = { gemini: 'Gemini', vertex: 'Gemini by Vertex AI', emulator: 'Emulator, no Gemini key' };
+const BACKENDS = { gemini: 'Gemini', vertex: 'Gemini by Vertex AI', emulator: 'Emulator' };
 
 function showStatus(/** @type {any} */ s) {
   const up = Math.floor((Date.now() - Date.parse(s.startedAt)) / 60_000);
@@ -182,12 +184,12 @@ function showStatus(/** @type {any} */ s) {
   const failures = Object.entries(s.dialErrors ?? {}).sort((a, b) => b[1] - a[1]);
   const failed = failures.map(([reason, n]) => `${count(n)} × ${reason.replace(/\.$/, '')}`);
   const lost = failures.reduce((all, [, n]) => all + n, 0); // of the same moment as the reasons
-  const dialled = [`${count(ok)} connection${ok === 1 ? '' : 's'}`, ...lost ? [`${count(lost)} failed: ${failed.join(', ')}`] : []].join('; ');
+  const dialled = [`${count(ok)} connection${ok === 1 ? '' : 's'} since start`, ...lost ? [`${count(lost)} failed: ${failed.join(', ')}`] : []].join('; ');
   states('health', [
     ['Gateway', `${s.ready ? 'takes calls' : 'takes no new calls'}, up for ${hours}`, !s.ready],
-    [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, dialled, lost > 0],
-    ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'not used: this gateway is alone', s.redis === 'down'],
-    ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings ? `in ${s.recordings}` : 'off', s.unrecorded > 0],
+    [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, `${s.backend === 'emulator' ? 'no Gemini key; ' : ''}${dialled}`, lost > 0],
+    ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'not used: this gateway is alone', s.redis ? s.redis === 'down' : null],
+    ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings ? `in ${s.recordings}` : 'off', s.recordings ? s.unrecorded > 0 : null],
     ...(s.disks ?? []).map((/** @type {any} */ d) => [d.folder === s.recordings ? 'Disk of recordings' : 'Disk of call files', `${(d.free / 1e9).toFixed(1)} of ${(d.total / 1e9).toFixed(1)} GB free in ${d.folder}`, d.free < d.total / 20]),
   ]);
   get('page').href = s.page;
@@ -198,7 +200,7 @@ function showStatus(/** @type {any} */ s) {
 
 // --- one conversation
 
-/** @type {{id: string, socket: WebSocket, over: boolean} | null} */
+/** @type {{id: string, socket: WebSocket, over: boolean, orders: number, sent: string[]} | null} `orders` are shown; `sent` are not listed by the gateway yet */
 let chosen = null;
 
 function open(/** @type {string} */ name) {
@@ -206,7 +208,7 @@ function open(/** @type {string} */ name) {
   const url = new URL(`${id(name)}/events`, location.href);
   url.protocol = url.protocol.replace('http', 'ws');
   const socket = new WebSocket(url, keyOf() ? ['voxgate', `voxgate.token.${keyOf()}`] : []);
-  const mine = (chosen = { id: name, socket, over: false });
+  const mine = (chosen = { id: name, socket, over: false, orders: 0, sent: [] });
   for (const part of ['words', 'events']) get(part).replaceChildren();
   put(get('ended'), '');
   orders(false);
@@ -215,7 +217,6 @@ function open(/** @type {string} */ name) {
   socket.onclose = () => chosen === mine && over('The connection to this conversation was lost. Choose it again.');
   describe();
   get('one').focus({ preventScroll: true });
-  get('one').scrollIntoView({ block: 'nearest' });
 }
 
 function shut() {
@@ -238,6 +239,8 @@ const orders = (/** @type {boolean} */ on) => document.querySelectorAll('#say :i
 
 function describe() {
   get('hint').hidden = !running.length || Boolean(chosen);
+  const isCovered = Boolean(chosen) && matchMedia('(width < 64rem)').matches; // by the conversation
+  document.querySelectorAll('header, main > :not(#aside), #aside > :not(#one)').forEach((e) => e.toggleAttribute('inert', isCovered));
   for (const [name, [row]] of rows) row.toggleAttribute('aria-current', name === chosen?.id);
   const s = running.find((r) => r.id === chosen?.id);
   if (!s) return;
@@ -246,26 +249,38 @@ function describe() {
   const facts = [['From', where(s)], ['Agent', s.agent], ['Step', s.step?.replaceAll('_', ' ')], ['Model', s.model], ['Since', clock.format(Date.parse(s.startedAt))],
     ['Answers after', s.latencyMs && seconds(s.latencyMs)], ['Tokens', count(s.tokens)], ['Cost', s.dollars && money(s.dollars)], ['Packet loss', loss], ['ID', s.id]].filter(([, value]) => value);
   const list = get('what');
-  while (list.children.length > 2 * facts.length) list.lastElementChild.remove();
-  facts.flat().forEach((text, i) => put(list.children[i] ?? list.appendChild(make(i % 2 ? 'dd' : 'dt')), text));
-  const lines = orderLines(steered[s.id] ?? []);
-  get('orders-given').hidden = !lines.length;
-  if (get('given').children.length !== lines.length) get('given').replaceChildren(...lines.map((line) => make('li', '', line)));
+  while (list.children.length > facts.length) list.lastElementChild.remove();
+  facts.forEach((pair, i) => {
+    if (!list.children[i]) list.appendChild(make('div')).append(make('dt'), make('dd'));
+    pair.forEach((text, j) => put(list.children[i].children[j], text));
+  });
+  showOrders();
 }
 
-/** Adds to a list, which keeps the newest. */
-function add(/** @type {HTMLElement} */ list, /** @type {HTMLElement} */ e) {
-  list.append(e);
+/** What colleagues did, among the words by its time. What was ordered here stands there already. */
+function showOrders() {
+  const given = steered[chosen?.id ?? ''] ?? [];
+  for (; chosen && chosen.orders < given.length; chosen.orders++) {
+    const at = chosen.sent.indexOf(given[chosen.orders].text);
+    const order = given[chosen.orders];
+    if (at < 0) add(get('words'), make('p', 'order', orderLines([order])[0]), (e) => Number(e.dataset.at) >= Date.parse(order.at));
+    else chosen.sent.splice(at, 1);
+  }
+}
+
+/** Adds to a list, which keeps the newest; before what is later. */
+function add(/** @type {HTMLElement} */ list, /** @type {HTMLElement} */ e, isLater = (/** @type {HTMLElement} */ _) => false) {
+  list.insertBefore(e, /** @type {HTMLElement[]} */ ([...list.children]).find(isLater) ?? null);
   while (list.children.length > MOST) list.firstElementChild?.remove();
 }
 
-/** Words of a turn: a piece that grows the newest line, or with final all of it. @param {{role: string, turn: number, text: string, final?: boolean}} t */
-function words({ role, turn, text, final }) {
+/** Words of a turn: a piece that grows the newest line, or with final all of it. @param {{role: string, turn: number, text: string, final?: boolean, at?: number}} t `at`: ms since 1970 */
+function words({ role, turn, text, final, at }) {
   const list = get('words');
   let p = list.querySelector(`p[data-of="${role} ${Number(turn)}"]:not(.final)`);
   if (!p) {
     p = make('p', `turn ${role}`);
-    p.dataset.of = `${role} ${Number(turn)}`;
+    Object.assign(p.dataset, { of: `${role} ${Number(turn)}`, ...(at && { at }) });
     p.append(make('span', 'unseen', role === 'user' ? 'Person: ' : 'Agent: '), make('span'));
     add(list, p);
   }
@@ -279,10 +294,12 @@ function take(/** @type {{type: string, payload?: any, time?: number}} */ { type
   if (type === 'CONTEXT') {
     orders(true);
     get('words').replaceChildren();
-    payload.entries.forEach((/** @type {any} */ e, /** @type {number} */ i) => words({ role: e.role, turn: -1 - i, text: e.content, final: true }));
-    return;
+    payload.entries.forEach((/** @type {any} */ e, /** @type {number} */ i) => words({ role: e.role, turn: -1 - i, text: e.content + (e.cut ? ' …' : ''), final: true, at: e.timestamp }));
+    if (chosen) chosen.orders = 0;
+    return showOrders();
   }
   if (type === 'GEMINI_DISCONNECTED') over(payload.reason && payload.reason !== 'goodbye' ? `It has ended: ${payload.reason}` : 'It has ended.');
+  if (type === 'INTERRUPTED') [...document.querySelectorAll(`#words [data-of="assistant ${Number(payload.turn)}"]`)].at(-1)?.append(' …');
   if (type === 'GEMINI_ERROR') put(get('ended'), payload.message ?? '');
   const item = make('li');
   item.append(make('time', '', clock.format(time)), ' ', make('b', '', type.toLowerCase().replaceAll('_', ' ')), ` ${brief(payload)}`);
@@ -304,12 +321,13 @@ get('say').onsubmit = (/** @type {Event} */ e) => {
   const text = get('text').value.trim();
   if (!text) return;
   const exactly = get('how').value === 'say';
-  const said = make('p', 'order', exactly ? `You had it say: ${text}` : `You instructed: ${text}`);
-  add(get('words'), said);
-  send('RESPOND', { instruction: exactly ? `Say exactly this, and nothing else: ${text}` : text });
+  add(get('words'), make('p', 'order', exactly ? `You had it say: ${text}` : `You instructed: ${text}`));
+  const instruction = exactly ? EXACTLY + text : text;
+  send('RESPOND', { instruction });
+  chosen?.sent.push(instruction);
   get('text').value = '';
 };
-get('how').onchange = () => (get('text').placeholder = get('how').value === 'say' ? 'One moment, please.' : 'Offer the person a call back');
+get('how').onchange = () => (get('text').placeholder = get('how').value === 'say' ? 'One moment, please.' : 'Offer a call back');
 get('interrupt').onclick = () => send('INTERRUPT');
 get('close').onclick = () => {
   const [row] = rows.get(chosen?.id ?? '') ?? [];

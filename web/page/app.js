@@ -1,11 +1,11 @@
 /** The page: buttons, sentences, what a person sees of a conversation. All it knows of the gateway it knows through voxgate.js. */
-import { label as translate, lineOf, make } from './dom.js';
+import { growField, label as translate, lineOf, make } from './dom.js';
 import { canvas as canvasWords, errors, states } from './en.js';
 import { isOpen } from './look.js';
 import { nativeTools } from './native.js';
 import { page as words } from './page.en.js';
 import { asOptions, load, save } from './preferences.js';
-import { openStage } from './stage.js';
+import { openStage, showPart } from './stage.js';
 import { absenceOf, muteOf, OFFERS, situationOf, splitStatus, statusOf } from './status.js';
 import { callAgent, fill, formatDuration, language, named, speak as read } from './strings.js';
 import { Transcript } from './transcript.js';
@@ -21,7 +21,7 @@ import { forget as forgetLeft, open, resumable, VoxgateError as Failure } from '
 /** @param {string} id */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const { body } = document;
-const text = /** @type {HTMLInputElement} */ ($('text'));
+const text = /** @type {HTMLTextAreaElement} */ ($('text'));
 const mute = /** @type {HTMLButtonElement} */ ($('mute'));
 const orb = /** @type {HTMLButtonElement} */ ($('talk'));
 const picture = /** @type {import('./orb.js').VoxgateOrb} */ ($('orb'));
@@ -30,7 +30,7 @@ const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const glow = $('glow');
 const earlier = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('.earlier'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
-const { arrange, glide, showStatus, isAtEnd, isStill, showEnd, takeDock } = openStage({
+const { arrange, glide, showStatus, showWayDown, isAtEnd, isStill, showEnd, takeDock } = openStage({
   chooseMicrophone: () => $('settings').click(),
   isGrowing: () => $('growing').childElementCount > 0,
   onEnd: () => unfold(),
@@ -41,13 +41,16 @@ let loading;
 let drawn;
 /** What Gemini shows is drawn by canvas.js, which is loaded with the first conversation. */
 const canvas = {
-  load: () => (loading ??= Promise.all([import('./canvas.js'), import('./cards.js'), import('./history.js')]).then(([{ Canvas }, { describeCall }, { keep }]) => {
+  load: () => (loading ??= Promise.all([import('./canvas.js'), import('./cards.js'), import('./history.js')]).then(([{ Canvas }, { describeCall, joinCanvases }, { keep }]) => {
     keepInHistory = keep;
+    transcript.joinCanvases = joinCanvases;
     transcript.describeCall = (call) => describeCall(call, GATEWAY, drawn?.photos);
     transcript.describeKept();
     drawn = new Canvas($('canvas'));
     $('reopen').append(drawn.showButton);
-    new ResizeObserver(([entry]) => cover(entry?.borderBoxSize[0]?.blockSize ?? 0)).observe(/** @type {Element} */ ($('canvas').querySelector('.canvas')), { box: 'border-box' });
+    const section = /** @type {HTMLElement} */ ($('canvas').querySelector('.canvas'));
+    new ResizeObserver(([entry]) => cover(entry?.borderBoxSize[0]?.blockSize ?? 0)).observe(section, { box: 'border-box' });
+    new MutationObserver(() => body.classList.toggle('shows-canvas', !section.hidden)).observe(section, { attributeFilter: ['hidden'] }); // see showPart
     drawn.onWaiting = () => {
       toolAsked ||= [...running.keys()].some(canvas.waitsFor);
       render();
@@ -99,7 +102,7 @@ relabel();
 const transcript = new Transcript($('log'), $('growing'), (text) => void navigator.clipboard?.writeText(text));
 transcript.onShown = () => {
   $('empty').hidden = true;
-  $('newest').hidden = isAtEnd();
+  showWayDown(true);
   if (body.classList.contains('wordless')) glide(() => body.classList.remove('wordless'));
 };
 addEventListener('message', (message) => transcript.fitFrame(message));
@@ -144,7 +147,7 @@ const running = new Map();
 const typed = [];
 
 let begun = 0; // ms since 1970, the conversation
-let resumedAt = -1; // `begun` of one that goes on after a reload: all lines on the page belong to it
+let resumedAt = -1; // `begun` of a conversation that was resumed after a reload: all lines on the page belong to it
 let lasted = 0; // ms, the last one
 /** @type {readonly Turn[]} what was said in it */
 let before = [];
@@ -186,8 +189,10 @@ function start(mic = true, known = []) {
   const opened = open({ ...options, url: GATEWAY, worklets: new URL('.', import.meta.url), tools, canvas, mic: mic && options.mic, transport, token, agent, resume });
   session = opened;
   left = undefined;
-  if (!opened.turns.length) transcript.begin(history.length > 0); // else it goes on after a reload
-  else resumedAt = begun;
+  if (opened.turns.length) { // it goes on after a reload
+    resumedAt = begun;
+    transcript.separate(true);
+  } else transcript.begin(history.length > 0);
   listen(opened);
   keep();
   glide(render);
@@ -288,7 +293,7 @@ function stop() {
 function currentStatus() {
   const [, other] = [...running].find(([id]) => !canvas.waitsFor(id)) ?? []; // a tool that does not wait for the person
   const activity = other ?? [...running.values()][0];
-  return statusOf(situationOf(session, {
+  const current = statusOf(situationOf(session, {
     push: preferences.push,
     ...(left && { resumable: true }),
     offers: OFFERS.page,
@@ -296,6 +301,7 @@ function currentStatus() {
     ...(canvas.waiting && !other && { asks: true }),
     ...(again && { retryIn: Math.max(1, Math.ceil((again.at - Date.now()) / 1_000)) }),
   }, ended));
+  return canvas.waiting && current.keys[0] === 'states listening' ? { ...current, text: fill(words['listening asks']) } : current; // speech is heard as well
 }
 
 /** @type {import('./status.js').Status['press']} what pressing the orb does */
@@ -313,7 +319,7 @@ let told = ''; // a screen reader knows it
 function tell(now) {
   clearTimeout(telling);
   telling = setTimeout(() => {
-    const turns = [states['listening'], states['thinking'], states['speaking'], states['speaking alone']];
+    const turns = [states['listening'], words['listening asks'], states['thinking'], states['speaking'], states['speaking alone']];
     const heard = session?.mic === 'live' && !preferences.read && turns.includes(now) && turns.includes(told);
     told = now;
     say('told', heard ? '' : now);
@@ -324,7 +330,7 @@ function render() {
   const current = currentStatus();
   const now = leaving && session && session.state !== 'connecting' ? fill(states['again']) : current.text;
   const mic = session?.mic ?? 'off';
-  if (showStatus(now === current.text ? current : { ...current, text: now, keys: [] })) tell(now);
+  if (showStatus(now === current.text ? current : { ...current, text: now, keys: [] }, mic)) tell(now);
   const asks = canvas.waiting ? canvas.title ?? fill(canvasWords['asks']) : '';
   const title = session ? `● ${asks || splitStatus(now)[0]} · Voxgate` : 'Voxgate'; // a question is seen from other tabs
   if (document.title !== title) document.title = title;
@@ -333,7 +339,7 @@ function render() {
   const look = running.size && ['listening', 'muted'].includes(current.look) ? 'thinking' : current.look;
   body.dataset['orb'] = look;
   picture.setAttribute('state', look);
-  const { className } = body; // what follows arranges the page anew
+  const { className } = body; // the next lines change the layout
   body.classList.toggle('home', !session && transcript.empty);
   body.classList.toggle('wordless', Boolean(session) && transcript.empty);
   if (body.className !== className) arrange();
@@ -343,6 +349,7 @@ function render() {
   orb.ariaDisabled = pressed ? null : 'true';
   mute.disabled = !session || !ready || mic === 'asking' || mic === 'insecure' || (preferences.push && (isOpen(mic) || mic === 'muted'));
   mute.toggleAttribute('data-on', Boolean(ready) && !hears);
+  mute.toggleAttribute('data-away', session?.state === 'reconnecting');
   label(mute, ready ? muteOf(mic) : states['mute']);
   $('log').ariaLive = mic === 'live' && !preferences.read ? 'off' : 'polite'; // it would speak into the open microphone
   $('after').hidden = Boolean(session) || !(lasted || before.length || left) || transcript.empty;
@@ -361,11 +368,11 @@ function renderDetail() {
   const way = carrier === 'webrtc' ? 'WebRTC' : 'WebSocket';
   const waited = answers.at(-1)?.totalMs ?? 0;
   const took = waited < 100 ? `${waited.toFixed()} ms` : `${(waited / 1000).toFixed(1)} s`;
-  const details = [carrier && way, waited && fill(words['answered in'], { time: took }), usage && fill(words['tokens used'], { count: usage.total.totalTokens.toLocaleString(language()) })];
+  const facts = [carrier && way, waited && fill(words['answered in'], { time: took }), usage && fill(words['tokens used'], { count: usage.total.totalTokens.toLocaleString(language()) })];
   const [line, text, name] = $('detail').children;
   name?.toggleAttribute('hidden', !waited); // the words say it themselves
-  $('detail').title = session ? details.filter(Boolean).join(' · ') : '';
-  $('detail').hidden = !session?.transport;
+  $('detail').title = session ? facts.filter(Boolean).join(' · ') : '';
+  $('detail').hidden = !session?.transport || !(waited || usage || details.length); // there is nothing to tell yet
   const [before = '', after = ''] = (words['answered in'] ?? '').split('{time}');
   text?.replaceChildren(...(waited ? [make('i', '', before), took, make('i', '', after)] : [fill(words['statistics'])]));
   line?.toggleAttribute('hidden', answers.length < 2);
@@ -389,10 +396,10 @@ let counting;
 /** How long the gateway has been away already, once a second. A screen reader hears of it once. */
 function renderAway() {
   const absence = absenceOf(session?.away);
-  $('absence').hidden = !absence;
+  showPart('absence', Boolean(absence));
   say('since', absence);
   clearTimeout(counting);
-  if (session?.away) counting = setTimeout(renderAway, 1_000);
+  if (session?.away) counting = setTimeout(render, 1_000); // the status changes with it
 }
 
 /** @param {Video} video */
@@ -467,7 +474,7 @@ for (const button of /** @type {NodeListOf<HTMLElement>} */ ($('tries').querySel
 function showError(error) {
   if (error.code === 'peer_failed') return; // the voice goes on over the socket
   if (DEVELOPERS.includes(error.code)) return detail({ error: error.code, message: error.message });
-  if (error.code === 'not_resumed') transcript.begin();
+  if (error.code === 'not_resumed') transcript.begin(true); // the new conversation gets the transcript
   if (error.code === 'session_resumption_failed' && !session?.turns.length) return; // nothing was said that could be lost
   transcript.note(error.message);
 }
@@ -528,7 +535,7 @@ $('goon').addEventListener('click', () => start(true, left ? [] : before));
 $('anew').addEventListener('click', () => {
   forgetLeft(resume);
   left = undefined;
-  start();
+  start(true, []);
 });
 $('keep').addEventListener('click', async () => {
   const { asMarkdown, saveAs, translated } = await import('./settings.js');
@@ -566,6 +573,7 @@ function typing(on) {
   if (on) text.focus();
   else if (document.activeElement === text) text.blur();
 }
+growField(text);
 text.addEventListener('input', () => ($('unsent').hidden = true));
 $('keyboard').addEventListener('click', () => typing(!body.classList.contains('typing')));
 text.addEventListener('blur', () => text.value || setTimeout(() => document.activeElement?.closest('#type') || typing(false))); // not to Send
@@ -777,10 +785,14 @@ if (new URLSearchParams(location.search).has('check')) void check();
 preferred();
 showBackend(document.documentElement.dataset['backend']);
 
-fetch('status')
+fetch(`status${agent ? `?agent=${encodeURIComponent(agent)}` : ''}`)
   .then((r) => r.json())
   .then((s) => {
     Object.assign(status, s);
-    if (!session) showBackend(status.backend);
+    if (session) return;
+    showBackend(status.backend);
+    if (!agent || s.agent !== false) return;
+    ended = nobodyAnswers(agent);
+    render();
   })
   .catch(() => {}); // the button reports a gateway that does not answer

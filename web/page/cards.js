@@ -5,6 +5,7 @@
 import { make } from './dom.js';
 import { build } from './elements.js';
 import { page as words } from './page.en.js';
+import { fill, language } from './strings.js';
 
 /**
  * @import { Shown } from './transcript.js'
@@ -24,6 +25,7 @@ const SMALL = 320; // px: the longer side of a photo that is kept, which has som
  */
 export function describeCall({ name, args, response, status, doneTitle = '' }, gateway, kept = new Map()) {
   const nothing = { title: '', text: '', content: [] };
+  if (name === 'find_contact') return { ...nothing, title: status === 'done' && response?.name ? cut(fill(words['looked up'], { name: response.name })) : '' };
   if (!name.endsWith('_canvas_tool')) {
     const image = { type: 'image', src: response?.photo, alt: doneTitle };
     const isNew = kept.has(image.src);
@@ -45,10 +47,10 @@ export function describeCall({ name, args, response, status, doneTitle = '' }, g
   }
   const fields = flat(elements).filter((e) => e.type === 'input' && e.id && response?.[e.id]);
   const list = make('dl');
-  for (const { id = '', label } of fields) list.append(make('dt', '', label ?? id), make('dd', '', String(response[id])));
+  for (const { id = '', label, kind } of fields) list.append(make('dt', '', label ?? id), make('dd', '', valueOf(kind, String(response[id]))));
   const pressed = flat(elements).find((e) => e.type === 'button' && e.action === response?.action)?.label;
-  return { title, text: [...fields.map(({ id = '', label }) => `${label ?? id}: ${response[id]}`), pressed].filter(Boolean).join(', '), content: [
-    ...(fields.length ? [list] : []), ...(pressed ? [make('p', 'pressed', pressed)] : [])] };
+  return { title, text: [...fields.map(({ id = '', label, kind }) => `${label ?? id}: ${valueOf(kind, String(response[id]))}`), pressed].filter(Boolean).join(', '), content: [
+    ...(pressed ? [make('p', 'pressed', pressed)] : []), ...(fields.length ? [list] : [])] };
 }
 
 /**
@@ -62,7 +64,19 @@ function preview(schema, title, gateway, kept) {
   box.role = 'group';
   box.append(...build(schema, { gateway: new URL('.', gateway.href.replace(/^ws/, 'http')), kept, urls: [] }));
   for (const image of box.querySelectorAll('img')) enlargeable(image);
+  offerAll(box);
   return box;
+}
+
+/** Adds the button "Show all" under a box while its content is cut. @param {HTMLElement} box */
+function offerAll(box) {
+  const button = make('button', 'chip', words['show all'] ?? '');
+  button.addEventListener('click', () => {
+    box.classList.add('whole');
+    box.focus({ preventScroll: true }); // from the button, which goes
+  });
+  const observer = new ResizeObserver(() => (box.scrollHeight > box.clientHeight + 1 ? box.after(button) : button.remove()));
+  for (const e of [box, ...box.children]) observer.observe(e);
 }
 
 /** A small copy of a photo, which can be kept in the transcript. @param {HTMLImageElement} image @returns {Promise<string>} as a data: URL */
@@ -73,6 +87,29 @@ async function shrink(image) {
   [canvas.width, canvas.height] = [image.naturalWidth * scale, image.naturalHeight * scale];
   canvas.getContext('2d')?.drawImage(image, 0, 0, canvas.width, canvas.height);
   return canvas.toDataURL('image/jpeg', 0.7);
+}
+
+/** What was put into a field, as people write it: dates and times are no ISO. @param {string|undefined} kind of the field @param {string} value */
+function valueOf(kind, value) {
+  const at = new Date(kind === 'time' ? `2000-01-01T${value}` : `${value}T00:00`);
+  if (!['date', 'time'].includes(kind ?? '') || Number.isNaN(Number(at))) return value;
+  return kind === 'time' ? at.toLocaleTimeString(language(), { hour: 'numeric', minute: '2-digit' })
+    : at.toLocaleDateString(language(), { weekday: 'short', year: 'numeric', month: 'short', day: 'numeric' });
+}
+
+/**
+ * The arguments of a call as if it had shown a later call's content, too. As on the canvas, an element takes the place of the one with its id.
+ * @param {any} shown @param {any} added
+ */
+export function joinCanvases(shown, added) {
+  const all = structuredClone(elementsOf(shown));
+  for (const e of elementsOf(added)) if (!e?.id || !replaceElement(all, e)) all.push(e);
+  return { schema: { elements: all } };
+}
+
+/** @param {CanvasElement[]} list @param {CanvasElement} e @returns {boolean} whether there was one with its id */
+function replaceElement(list, e) {
+  return list.some((o, i) => (o?.id === e.id ? Boolean((list[i] = e)) : o?.type === 'form' && replaceElement(o.elements ?? [], e)));
 }
 
 /** @param {any} args @returns {CanvasElement[]} */
@@ -95,9 +132,11 @@ function titleOf(elements) {
   const [, heading] = texts.map((t) => /<h\d[^>]*>(.*?)<\/h\d>/is.exec(t)).find(Boolean) ?? [];
   const html = (heading ?? texts[0] ?? '').slice(0, 20 * TITLE); // the title is its text
   const [node] = build([{ type: 'text', value: html }], { gateway: new URL(location.href), kept: new Map(), urls: [] });
-  const title = node?.textContent?.trim() ?? '';
-  return title.length > TITLE ? `${title.slice(0, TITLE - 1)}…` : title;
+  return cut(node?.textContent?.trim() ?? '');
 }
+
+/** A title of at most TITLE characters. @param {string} title */
+const cut = (title) => (title.length > TITLE ? `${title.slice(0, TITLE - 1)}…` : title);
 
 /** A picture that fills the screen when it is pressed. @param {HTMLImageElement} image */
 function enlargeable(image) {
@@ -122,20 +161,22 @@ function enlargeable(image) {
     dialog.addEventListener('close', () => {
       document.removeEventListener('keydown', escape, true);
       dialog.remove();
+      document.body.classList.remove('shows-enlarged');
       button.focus({ preventScroll: true });
     });
     document.body.append(dialog);
+    document.body.classList.add('shows-enlarged');
     dialog.show(); // not modal: Mute and End can be pressed
     close.focus();
   });
 }
 
-/** Keeps the dock in sight, which stands below or, on a phone on its side, beside. @param {HTMLElement} over what covers the rest */
+/** Leaves room for the dock, which stands below or, on a phone on its side, beside: style.css puts it above what is enlarged. @param {HTMLElement} over */
 function leaveDock(over) {
-  const { top, left, width, height } = document.querySelector('footer .dock')?.getBoundingClientRect() ?? new DOMRect();
+  const boxes = [...document.querySelectorAll('footer, footer .dock')].map((e) => e.getBoundingClientRect()); // enlarged four times the footer has no box
+  const { top, left, width, height } = boxes.find((box) => box.width) ?? new DOMRect();
   if (!width || document.body.classList.contains('home')) return;
-  if (top > innerHeight / 2) {
-    over.style.bottom = `${innerHeight - top}px`;
-    over.style.setProperty('--dock', over.style.bottom);
-  } else if (height && left > innerWidth / 2) over.style.right = `${innerWidth - left}px`;
+  if (top > innerHeight / 2) over.style.paddingBottom = `${innerHeight - top}px`;
+  else if (height && left > innerWidth / 2) over.style.paddingRight = `${innerWidth - left}px`;
+  over.style.setProperty('--dock', over.style.paddingBottom || '0px');
 }

@@ -7,6 +7,7 @@
 const KEY = 'voxgate.history';
 const MOST = 30; // conversations
 const LARGEST = 1_500_000; // characters of all; browsers keep 5 million
+const LARGEST_CALL = 30_000; // characters: of a larger canvas the words are kept alone
 
 /** @returns {Kept[]} the newest first */
 export function list() {
@@ -37,5 +38,6 @@ export function keep(conversation) {
   if (!conversation.lines.some((l) => l.role === 'user' || l.role === 'model')) return;
   const all = list();
   const before = all.find((c) => c.id === conversation.id);
-  write([{ ...conversation, at: before?.at ?? conversation.at, ms: conversation.ms + (before?.ms ?? 0) }, ...all.filter((c) => c !== before)]);
+  const lines = conversation.lines.map(({ call, ...line }) => (call && JSON.stringify(call).length <= LARGEST_CALL ? { ...line, call } : line));
+  write([{ ...conversation, lines, at: before?.at ?? conversation.at, ms: conversation.ms + (before?.ms ?? 0) }, ...all.filter((c) => c !== before)]);
 }

@@ -4,7 +4,7 @@ import { states } from './en.js';
 import { asOptions, link, reset, save } from './preferences.js';
 import { refusal } from './reach.js';
 import { settings as words } from './settings.en.js';
-import { cutOf } from './status.js';
+import { cutOf, nameOfDefault } from './status.js';
 import { fill, language, speak } from './strings.js';
 import { twice } from './twice.js';
 import { connect } from './voxgate.js';
@@ -45,7 +45,7 @@ const PAGES = { en: 'English', de: 'Deutsch' };
 /** @param {Page} page */
 export async function openSettings(page) {
   await translated();
-  const sheet = /** @type {HTMLDialogElement} */ (make('dialog', 'sheet settings'));
+  const sheet = /** @type {HTMLDialogElement} */ (make('dialog', 'sheet panes settings'));
   const title = make('h2', '', words['settings']);
   title.id = 'settings-title';
   sheet.setAttribute('aria-labelledby', title.id);
@@ -53,9 +53,14 @@ export async function openSettings(page) {
   done.addEventListener('click', () => sheet.close());
   const head = make('header');
   head.append(title, done);
-  const form = make('div');
-  sheet.append(head, form);
-  const refill = async () => form.replaceChildren(...(await sections(page)), ...saved(page, refill), these(page, refill));
+  const list = make('nav');
+  list.ariaLabel = words['settings'] ?? '';
+  const form = make('div', 'pane');
+  sheet.append(head, list, form);
+  const refill = async () => {
+    form.replaceChildren(...(await sections(page)), ...saved(page, refill), these(page, refill));
+    listSections(list, form);
+  };
   await refill();
   form.addEventListener('change', ({ target }) => changed(page, /** @type {HTMLInputElement} */ (target)));
   sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
@@ -68,6 +73,38 @@ export async function openSettings(page) {
   sheet.showModal();
   showLevel(sheet, page.level);
 }
+
+/** A list of the sections, which leads to them and marks the one that is read. It is shown where there is room. @param {HTMLElement} list @param {HTMLElement} pane */
+function listSections(list, pane) {
+  const all = /** @type {HTMLElement[]} */ ([...pane.children]);
+  const marked = list.querySelector('[aria-current]')?.textContent;
+  const mark = (/** @type {HTMLElement|undefined} */ section) => {
+    [...list.children].forEach((button, i) => (button.ariaCurrent = all[i] === section ? 'true' : null));
+  };
+  const markRead = () => {
+    const isAtEnd = pane.scrollTop + pane.clientHeight >= pane.scrollHeight - 1 && pane.scrollTop > 0;
+    mark(isAtEnd ? all.at(-1) : all.findLast((e) => e.offsetTop - pane.offsetTop <= pane.scrollTop + READ) ?? all[0]);
+  };
+  list.replaceChildren(...all.map((section) => {
+    const button = make('button', '', section.ariaLabel ?? '');
+    button.addEventListener('click', () => {
+      pane.scrollTop = section.offsetTop - pane.offsetTop;
+      isChosen = true;
+      mark(section);
+    });
+    return button;
+  }));
+  let isChosen = false; // it may be too near to the end to be at the top
+  pane.onclick = (event) => {
+    const section = all.find((e) => event.composedPath().includes(e)); // its button may be gone by now
+    isChosen = Boolean(section);
+    if (section) mark(section);
+  };
+  pane.onscroll = () => (isChosen ? (isChosen = false) : markRead());
+  if (pane.scrollTop) mark(all.find((e) => e.ariaLabel === marked) ?? all[0]); // filled again
+  else mark(all[0]);
+}
+const READ = 80; // px from the top of the pane, where one reads
 
 /** Lets go of the microphone that is tried. */
 export const stopTrial = () => trial?.stop();
@@ -98,17 +135,14 @@ export async function soundSection(page, camera = true) {
   /** @param {MediaDeviceKind} kind */
   const of = (kind) => {
     const named = devices.filter((d) => d.kind === kind && d.deviceId && d.label); // once the person has allowed one
-    const standard = named.find((d) => d.deviceId === 'default') ?? (named.length === 1 ? named[0] : undefined);
-    return Object.fromEntries([['', standard ? fill(words['by default'], { name: nameOf(standard) }) : words['default'] ?? ''],
+    const standard = nameOfDefault(named, kind) ?? (named.length === 1 ? named[0]?.label : undefined);
+    return Object.fromEntries([['', standard ? fill(words['by default'], { name: standard }) : words['default'] ?? ''],
       ...named.filter((d) => d.deviceId !== 'default').map((d) => [d.deviceId, d.label])]);
   };
-  return section('sound', select('microphone', of('audioinput'), p.microphone), levelRow(page),
-    ...('setSinkId' in HTMLMediaElement.prototype ? [select('speaker', of('audiooutput'), p.speaker)] : []), toneRow(p),
-    ...(camera ? [select('camera', of('videoinput'), p.camera)] : []), toggle('echo', p.echo), toggle('noise', p.noise));
+  return section('sound', select('microphone', of('audioinput'), p.microphone, 'device'), levelRow(page),
+    ...('setSinkId' in HTMLMediaElement.prototype ? [select('speaker', of('audiooutput'), p.speaker, 'device')] : []), toneRow(p),
+    ...(camera ? [select('camera', of('videoinput'), p.camera, 'device')] : []), toggle('echo', p.echo), toggle('noise', p.noise));
 }
-
-/** A device without the browser's word for "default" before it. @param {MediaDeviceInfo} device */
-const nameOf = ({ label }) => label.replace(/^\S+ - /, '');
 
 /** The language of the voice. @param {Preferences} p */
 export function languageRow(p) {
@@ -150,12 +184,11 @@ function these(page, again) {
     await navigator.clipboard?.writeText(link(page.preferences));
     copy.textContent = fill(words['copied']);
   });
-  const clear = twice(words['reset'], words['sure reset'], () => {
+  const clear = twice(words['reset'], () => {
     save(reset(page.preferences));
     page.onChange(undefined);
     again();
-  });
-  clear.classList.remove('halt');
+  }, '');
   return section('these', pressable('link', copy), pressable('defaults', clear));
 }
 
@@ -165,7 +198,7 @@ function saved(page, again) {
   const recording = page.recording();
   if (!lines.length && !recording) return [];
   const box = make('div', 'foot');
-  const forget = twice(words['clear'], words['sure'], () => {
+  const forget = twice(words['clear'], () => {
     page.forget();
     again();
   });
@@ -339,7 +372,7 @@ const SAMPLE = 20_000; // ms until one is given up
  * @param {Pick<Page, 'preferences'|'gateway'|'quiet'>} page
  */
 export function sampler(voice, page) {
-  const button = make('button', 'sample', '▶');
+  const button = make('button', 'sample', '▶\uFE0E');
   const named = (/** @type {string} */ what) => (button.title = button.ariaLabel = what);
   named(fill(words['hear'], { voice }));
   button.addEventListener('click', async () => {
@@ -358,7 +391,7 @@ export function sampler(voice, page) {
       if (!mine.signal.aborted) named(fill(words['not heard'], { voice, why: /** @type {Error} */ (e).message }));
     } finally {
       button.ariaBusy = null;
-      button.textContent = '▶';
+      button.textContent = '▶\uFE0E';
       if (playing === mine) playing = undefined;
       if (!playing) page.quiet(false);
     }
@@ -409,14 +442,14 @@ function row(name, about, control, kind = '') {
   return label;
 }
 
-/** @param {string} name of the preference, and in the table @param {Record<string, string>} options @param {string} value */
-function select(name, options, value) {
+/** @param {string} name of the preference, and in the table @param {Record<string, string>} options @param {string} value @param {string} [kind] of the row */
+function select(name, options, value, kind) {
   const control = /** @type {HTMLSelectElement} */ (make('select'));
   control.name = name;
   if (value && !(value in options)) options = { ...options, [value]: words['not here'] ?? '' };
   const entries = Object.entries(options).sort(([a], [b]) => Number(Boolean(a)) - Number(Boolean(b))); // numbers come first of themselves
   control.append(...entries.map(([v, text]) => new Option(text, v, v === value, v === value)));
-  return row(words[name], words[`${name} about`] ?? '', control);
+  return row(words[name], words[`${name} about`] ?? '', control, kind);
 }
 
 /** @param {string} name of the preference @param {boolean} checked */

@@ -1,9 +1,20 @@
 /** The stage of a conversation, for the page and for VOX: where the orb stands, the words that scroll, and the status. style.css places them. */
 import { glide, make } from './dom.js';
-import { splitStatus } from './status.js';
+import { MENDABLE, splitStatus } from './status.js';
 
 const LINES = 72; // characters: a longer status has three lines on a phone
 const AWAY = 48; // pixels from the end: a person who scrolled further up gets a hint about new text
+
+/**
+ * Shows or hides a part of the page, and tells style.css by a class of the body. With body:has(#absence:not([hidden])) the browser searches the whole
+ * conversation at each word of an answer.
+ * @param {string} id
+ * @param {boolean} isShown
+ */
+export function showPart(id, isShown) {
+  /** @type {HTMLElement} */ (document.getElementById(id)).hidden = !isShown;
+  document.body.classList.toggle(`shows-${id}`, isShown);
+}
 
 /**
  * @param {object} page
@@ -18,7 +29,6 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
   const thread = /** @type {HTMLElement} */ (main.firstElementChild);
   const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
   const still = matchMedia('(prefers-reduced-motion: reduce)');
-  const isNarrow = matchMedia('(max-width: 59.99rem)');
   let atEnd = true; // what comes is kept in sight
   let scrolled = 0; // pixels, at the last event
   let room = 0; // pixels, the height for the conversation
@@ -33,10 +43,16 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
   }
   setAtEnd(true);
 
+  /** The way down is shown away from the end, and says whether there are new words. @param {boolean} [isNew] */
+  function showWayDown(isNew = false) {
+    $('newest').hidden = atEnd;
+    $('newest').classList.toggle('new', !atEnd && (isNew || $('newest').classList.contains('new')));
+  }
+
   /** Brings the end into sight, and keeps it there. */
   function showEnd() {
     setAtEnd(true);
-    $('newest').hidden = true;
+    showWayDown();
     main.scrollTo({ top: main.scrollHeight, behavior: still.matches ? 'auto' : 'smooth' });
   }
 
@@ -51,6 +67,7 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
     classList.toggle('roomy', begun);
     if (begun && !classList.contains('wordless')) classList.toggle('roomy', !isFull());
     body.style.setProperty('--room', `${main.clientHeight}px`);
+    body.style.setProperty('--gutter', `${(main.offsetWidth - main.clientWidth) / 2}px`);
   }
 
   /** Changes the page, and lets the orb and the status glide to their new places. @param {() => void} change */
@@ -70,7 +87,7 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
     if (!covered && resized) requestAnimationFrame(() => glideTo(arrange));
     else if (!covered && body.classList.contains('roomy') && isFull()) requestAnimationFrame(() => glideTo(fillUp));
     if (atEnd) main.scrollTo({ top: main.scrollHeight, behavior: still.matches || isGrowing() ? 'auto' : 'smooth' });
-    else if (thread.offsetHeight > height) $('newest').hidden = false; // it may have come before the page knew of the scrolling
+    else if (thread.offsetHeight > height) showWayDown(true); // it may have come before the page knew of the scrolling
     height = thread.offsetHeight;
     scrolled = main.scrollTop; // of itself, if what is below became smaller
     length = main.scrollHeight;
@@ -83,46 +100,56 @@ export function openStage({ chooseMicrophone, isGrowing, onEnd = () => {} }) {
     else if (main.scrollTop < scrolled && main.clientHeight === room && !isShorter) setAtEnd(false); // the person went up; what grows only adds to the rest
     scrolled = main.scrollTop;
     length = main.scrollHeight;
-    if (!atEnd) return;
-    $('newest').hidden = true;
-    onEnd();
+    showWayDown();
+    if (atEnd) onEnd();
   }, { passive: true });
-  $('newest').addEventListener('click', showEnd);
+  $('newest').addEventListener('click', () => {
+    showEnd();
+    main.focus({ preventScroll: true });
+  });
 
-  /** The advice to choose another microphone leads to the choice. @param {string} advice */
-  function choice(advice) {
-    const button = make('button', 'link', advice);
-    button.id = 'other-microphone';
-    button.addEventListener('click', chooseMicrophone);
+  /** Words of the status that can be pressed. @param {string} words @param {() => void} press */
+  function linkTo(words, press) {
+    const button = make('button', 'link', words);
+    button.addEventListener('click', press);
     return button;
   }
 
+  /** The advice to choose another microphone leads to the choice. @param {string} advice */
+  const choice = (advice) => Object.assign(linkTo(advice, chooseMicrophone), { id: 'other-microphone' });
+
   /**
-   * Shows the status, and Try again where a microphone may be mended.
-   * @param {Pick<import('./status.js').Status, 'text'|'keys'|'canRetryMic'>} status
+   * Shows the status, and Try again where a microphone may be mended: as a button, or as a link in its line. As long
+   * as it is not mended, also while an answer has the status, no other control is shown for it.
+   * @param {Pick<import('./status.js').Status, 'text'|'keys'|'canRetryMic'|'isBrief'>} status
+   * @param {import('./types.d.ts').Mic} mic
    * @returns {boolean} whether its text has changed
    */
-  function showStatus({ text, keys, canRetryMic }) {
-    $('denied').hidden = !canRetryMic;
-    if (shown === text) return false;
-    shown = text;
+  function showStatus({ text, keys, canRetryMic, isBrief }, mic) {
+    showPart('denied', canRetryMic && !isBrief);
+    $('mute').hidden = MENDABLE.includes(mic); // "Try again" stands with the sentence
+    if (shown === `${text}${isBrief}`) return false;
+    shown = `${text}${isBrief}`;
     body.classList.toggle('lengthy', text.length > LINES);
     const [first, rest] = splitStatus(text);
     const more = rest.replace(' ·', '\u00a0·'); // no line begins with a dot
-    $('status').replaceChildren(make('b', '', first), ...(keys.includes('states choose mic') ? [' ', choice(rest.trim())] : [more]));
+    const retry = isBrief ? [' ', linkTo($('tryagain').textContent ?? '', () => $('tryagain').click())] : [];
+    $('status').replaceChildren(make('b', '', first), ...(keys.includes('states choose mic') ? [' ', choice(rest.trim())] : [more]), ...retry);
     return true;
   }
 
-  /** On a phone a sheet covers the dock, which then stands at the foot of the sheet: an open microphone stays in sight. @param {HTMLDialogElement} sheet */
+  /** A sheet makes the dock inert, so it has it at its foot, and the page keeps its place: Mute and End can be used, and nothing moves. @param {HTMLDialogElement} sheet */
   function takeDock(sheet) {
-    const next = dock.nextSibling;
-    if (!isNarrow.matches || !next) return;
+    if (dock.parentElement !== body) return;
+    const place = make('div', 'dock-place');
+    Object.assign(place.style, { width: `${dock.offsetWidth}px`, height: `${dock.offsetHeight}px` });
+    dock.replaceWith(place);
     sheet.append(dock);
-    sheet.addEventListener('close', () => next.before(dock), { once: true });
+    sheet.addEventListener('close', () => place.replaceWith(dock), { once: true, capture: true }); // before what removes the sheet
   }
 
   /** Nothing of the words moves in this frame. */
   const isStill = () => thread.offsetHeight === height && main.clientHeight === room && (!atEnd || main.scrollHeight - main.clientHeight - main.scrollTop <= 1);
 
-  return { arrange, glide: glideTo, showStatus, isAtEnd: () => atEnd, isStill, showEnd, takeDock };
+  return { arrange, glide: glideTo, showStatus, showWayDown, isAtEnd: () => atEnd, isStill, showEnd, takeDock };
 }

@@ -12,28 +12,36 @@ import { fill, language } from './strings.js';
 const EVERY = 1_000; // ms
 
 const COLUMNS = 20; // answers in the chart
+const VISIBLE = 0.02; // of an answer's time: what took less is no part of the bar
 const SEGMENTS = /** @type {const} */ ([['modelMs', 'Gemini'], ['gatewayMs', 'gateway'], ['roundTripMs', 'network']]);
+const STEPS = [0.5, 1, 1.5, 2, 3, 4, 6, 8, 10, 15, 20, 30, 60]; // s, at the top of the chart
+
+/** What makes a connection fair, and what makes it poor: ms on the way there and back, the share of the sound that is lost, ms of jitter. */
+const LIMITS = /** @type {const} */ ([['roundTripMs', 250, 500], ['lostUp', 0.02, 0.06], ['lostDown', 0.02, 0.06], ['jitterMs', 40, 100]]);
 
 /** @param {{session: () => Session|undefined, answers: TurnLatency[], usage: () => Usage|undefined, details: object[]}} page oldest first: `answers`, and of calls and errors `details` */
 export async function openStatistics({ session, answers, usage, details }) {
   await translated();
   const sheet = /** @type {HTMLDialogElement} */ (make('dialog', 'sheet statistics'));
-  const title = make('h2', '', words['last answer']);
+  const title = make('h2', '', words['statistics']);
   title.id = 'statistics-title';
   sheet.setAttribute('aria-labelledby', title.id);
   const head = make('header');
-  const copy = make('button', '', words['copy JSON']);
-  const foot = make('div', 'foot');
-  foot.append(copy);
   const close = make('button', '', words['close']);
   head.append(title, close);
   const shown = make('div');
-  sheet.append(head, shown, ...forDevelopers(details), foot);
+  const measured = make('div');
+  const copy = make('button', '', words['copy JSON']);
+  const developers = make('details');
+  developers.append(make('summary', '', words['developers']), measured, ...asJSON(details), copy);
+  sheet.append(head, shown, developers);
   /** @type {Network} */
   let network = {};
   const show = async () => {
     network = await measure(session(), network);
-    shown.replaceChildren(...latency(answers), table(rows(session(), network, usage())));
+    const known = summary(session(), network, usage(), answers);
+    shown.replaceChildren(...latency(answers), ...(known.length ? [table(known)] : []));
+    measured.replaceChildren(table(rows(session(), network, usage())));
   };
   copy.addEventListener('click', async () => {
     await navigator.clipboard?.writeText(JSON.stringify({ transport: session()?.transport, model: session()?.setup?.model, network, answers, usage: usage(), details }, null, 2));
@@ -84,45 +92,69 @@ export async function measure(session, before = {}) {
 }
 
 /** @param {number} ms */
-const inSeconds = (ms) => (ms < 100 ? `${ms.toFixed()} ms` : `${(ms / 1_000).toFixed(2)} s`);
+const inSeconds = (ms) => `${(ms / 1_000).toLocaleString(language(), ms < 1_000 ? { minimumFractionDigits: 2, maximumFractionDigits: 2 } : { minimumFractionDigits: 1, maximumFractionDigits: 1 })} s`;
+
+/** What is too short for that is no zero. @param {number} ms */
+const partInSeconds = (ms) => (ms < SHORTEST ? fill(words['under'], { time: inSeconds(SHORTEST) }) : inSeconds(ms));
+const SHORTEST = 10; // ms
 
 /** @param {TurnLatency[]} answers */
 function latency(answers) {
   const last = answers.at(-1);
-  if (!last) return [make('p', 'quiet', words['no answers'])];
+  if (!last) return [make('p', 'note', words['no answers'])];
   const bar = make('div', 'bar');
   const legend = make('p', 'legend');
   for (const [key, name] of SEGMENTS) {
     const ms = last[key];
     if (ms === undefined) continue;
     const part = make('i', name);
-    part.style.setProperty('flex-grow', String(Math.max(ms, 1)));
-    bar.append(part);
+    part.style.setProperty('flex-grow', String(ms));
+    if (ms > VISIBLE * last.totalMs) bar.append(part);
     const entry = make('span');
-    entry.append(make('i', name), `${fill(words[name] ?? '{who}')} ${inSeconds(ms)}`);
+    entry.append(make('i', name), `${fill(words[name] ?? '{who}')} ${partInSeconds(ms)}`);
     legend.append(entry);
   }
-  return [make('p', 'number', inSeconds(last.totalMs)), bar, legend, ...(answers.length > 1 ? [chart(answers)] : [])];
+  return [make('h3', '', words['last answer']), make('p', 'number', inSeconds(last.totalMs)), bar, legend, ...(answers.length > 1 ? chart(answers) : [])];
 }
 
-/** The last answers, a column each, split as the bar is; and in words. @param {TurnLatency[]} answers */
+/** The last answers, a column each, split as the bar is, against a scale of seconds; and in words. @param {TurnLatency[]} answers */
 function chart(answers) {
-  const [column, height, gap] = [14, 52, 2];
-  const most = Math.max(...answers.map((a) => a.totalMs), 1);
-  const svg = svgOf('svg', { viewBox: `0 0 ${COLUMNS * column} ${height}`, preserveAspectRatio: 'none' });
-  svg.classList.add('chart');
+  const [column, height, gap] = [14, 72, 3];
+  const shown = answers.slice(-COLUMNS);
+  const most = Math.max(...shown.map((a) => a.totalMs), 1) / 1_000;
+  const top = STEPS.find((s) => s >= most) ?? Math.ceil(most);
+  const svg = svgOf('svg', { viewBox: `0 0 ${shown.length * column} ${height}`, preserveAspectRatio: 'none' });
+  svg.style.maxWidth = `${shown.length * 2.5}rem`; // a few answers are no wide blocks
   svg.role = 'img';
   svg.ariaLabel = fill(words['last answers'], { count: answers.length, times: answers.map((a) => inSeconds(a.totalMs)).join(', ') });
-  answers.slice(-COLUMNS).forEach((answer, i) => {
+  shown.forEach((answer, i) => {
     let y = height;
     for (const [key, name] of SEGMENTS) {
-      const tall = ((answer[key] ?? 0) / most) * height;
-      const part = svgOf('rect', { x: i * column, y: (y -= tall), width: column - gap, height: tall });
+      const tall = ((answer[key] ?? 0) / 1_000 / top) * height;
+      const part = svgOf('rect', { x: i * column + gap / 2, y: (y -= tall), width: column - gap, height: tall });
       part.classList.add(name);
       svg.append(part);
     }
   });
-  return svg;
+  const box = make('div', 'chart');
+  const scale = make('div', 'scale');
+  scale.ariaHidden = 'true';
+  for (const seconds of [top, top / 2, 0]) scale.append(make('span', '', `${seconds.toLocaleString(language())} s`));
+  box.append(scale, svg);
+  return [make('h3', '', fill(words['answers so far'], { count: shown.length })), box];
+}
+
+/** What a person wants to know, in their words. @param {Session|undefined} session @param {Network} n @param {Usage|undefined} usage @param {TurnLatency[]} answers @returns {[string, string][]} */
+function summary(session, n, usage, answers) {
+  const measured = LIMITS.flatMap(([key, fair, poor]) => (n[key] === undefined ? [] : (n[key] ?? 0) > poor ? 2 : (n[key] ?? 0) > fair ? 1 : 0));
+  const lost = Math.max(n.lostUp ?? 0, n.lostDown ?? 0);
+  const median = answers.map((a) => a.totalMs).sort((a, b) => a - b)[Math.floor(answers.length / 2)] ?? 0;
+  return /** @type {[string, string][]} */ ([
+    ...(answers.length > 2 ? [['usual', inSeconds(median)]] : []),
+    ...(measured.length ? [['quality', fill(words[['good', 'fair', 'poor'][Math.max(...measured)] ?? ''])]] : []),
+    ...(n.lostUp === undefined && n.lostDown === undefined ? [] : [['sound lost', `${(100 * lost).toLocaleString(language(), { maximumFractionDigits: 1 })} %`]]),
+    ...costs(session, usage),
+  ]).map(([name, value]) => [fill(words[name]), value]);
 }
 
 /** @param {'svg'|'rect'} name @param {Record<string, string|number>} attributes */
@@ -150,10 +182,9 @@ function rows(session, n, usage) {
           ['rebuilt', share(n.madeUp)],
         ])
       : []),
-    ['upstream', session?.link.state ?? fill(words['none'])],
+    ['upstream', fill(words[session ? `link ${session.link.state}` : 'none'])],
     ['tokens', `${count(usage?.total.inputTokens)} / ${count(usage?.total.outputTokens)}`],
     ['cached', count(usage?.total.cachedTokens)],
-    ...costs(session, usage),
   ]).map(([name, value]) => [fill(words[name]), value]);
 }
 
@@ -164,12 +195,7 @@ function costs(session, usage) {
 }
 
 /** What tools were asked and have answered, and what went wrong in them, the newest first. @param {object[]} details */
-function forDevelopers(details) {
-  if (!details.length) return [];
-  const box = make('details');
-  box.append(make('summary', '', words['developers']), make('pre', '', [...details].reverse().map((d) => JSON.stringify(d, null, 1)).join('\n')));
-  return [box];
-}
+const asJSON = (details) => (details.length ? [make('pre', '', [...details].reverse().map((d) => JSON.stringify(d, null, 1)).join('\n'))] : []);
 
 /** @param {[string, string][]} all */
 function table(all) {

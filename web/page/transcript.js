@@ -3,7 +3,7 @@ import { make } from './dom.js';
 import { states } from './en.js';
 import { nodes } from './markdown.js';
 import { page as words } from './page.en.js';
-import { cutOf } from './status.js';
+import { cutOf, sourcesOf } from './status.js';
 import { fill, language } from './strings.js';
 import { markUnheard } from './unheard.js';
 
@@ -13,14 +13,17 @@ import { markUnheard } from './unheard.js';
 
 /**
  * One line of a downloaded transcript. `card` is of a tool: the beginning of `text` that stands on its card, and whether the rest is for screen readers only.
- * `call`: what a canvas has shown or asked there, so that the card is whole after a reload.
- * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true, cutBy?: Turn['cutBy'], card?: {title: string, status: string, quiet: boolean}, call?: Shown, isRule?: true}} Line
+ * `call`: what a canvas has shown or asked there, so that the card is whole after a reload. `grounding`: what was searched and found, for a note with links.
+ * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true, cutBy?: Turn['cutBy'], card?: {title: string, status: string, quiet: boolean, kind?: string}, call?: Shown, grounding?: {webSearchQueries?: string[], groundingChunks: {web: {title: string, uri?: string}}[]}, isRule?: true, isKnown?: true}} Line
  */
 
 const KEY = 'voxgate.transcript';
 const PAUSE = 5 * 60_000; // ms without a turn, after which the time of day is shown
 const COPIED = 1_500; // ms that a copy is confirmed
-const LARGEST = 30_000; // characters of a call that is kept with its card
+const LARGEST = 250_000; // characters of a call that is kept with its card: a canvas without pictures has less
+const REASON = 160; // characters of an error on a card
+/** @type {Record<string, string>} the picture on the card of a tool */
+const KINDS = { get_current_time: 'clock', take_photo: 'photo', find_contact: 'contact', send_message: 'message' };
 const CHIPS = { min: 40, max: 240 }; // px: one row of Google's suggestions, and a third of a phone
 
 export class Transcript {
@@ -34,6 +37,8 @@ export class Transcript {
   /** Whether the panel shows what a call has shown: then its card is one line. @type {(id: string) => boolean} */ isInPanel = () => false;
   /** The panel stands beside the conversation, and not over its end. */ isBeside = () => true;
   /** What a canvas has shown or asked, or a photo, once the script for that is loaded. @type {((call: Shown & {doneTitle?: string}) => import('./cards.js').Description)|undefined} */ describeCall;
+  /** The arguments of a call as if it had shown a later call's content, too. @type {typeof import('./cards.js').joinCanvases|undefined} */ joinCanvases;
+  /** @type {ToolCall|undefined} what the canvas shows */ #canvas;
   #copy;
   /** @type {WeakMap<Element, string>} what elements show: the same words may come with another position of the voice */ #texts = new WeakMap();
   #spoke = 0; // ms since 1970, the last turn
@@ -86,7 +91,7 @@ export class Transcript {
         const line = this.#lines.get(e);
         return line ? { ...line, id: ids.get(/** @type {HTMLElement} */ (e)) } : [];
       });
-      sessionStorage.setItem(KEY, JSON.stringify(lines));
+      keepLines(lines);
     } catch {
       // the browser keeps nothing for this page
     }
@@ -108,9 +113,10 @@ export class Transcript {
   /** Shows a line that was kept. @param {Line & {id?: string}} line */
   line({ id, ...line }) {
     const { role, text, interrupted, cutBy } = line;
+    if (line.grounding && this.#answer) return this.grounding(line.grounding);
     this.#keptAt = Date.parse(line.at) || 0;
     if (role === 'tool') this.#add(this.#restoreCard(make('div', 'card'), line));
-    else if (role === 'note') line.isRule ? this.#rule(text) : this.note(text);
+    else if (role === 'note') line.isRule ? this.#rule(text, line.isKnown) : this.note(text);
     else this.turn({ id: id ?? `kept ${this.#begun}`, role, text, final: true, interrupted: Boolean(interrupted), ...(cutBy && { cutBy }) });
     this.#keptAt = 0;
     const last = this.#log.lastElementChild;
@@ -149,21 +155,25 @@ export class Transcript {
     this.#shown = new Map();
   }
 
-  /** @param {string} text */
-  #rule(text) {
-    this.#add(make('p', 'rule', text), { role: 'note', text, isRule: true });
+  /** @param {string} text @param {boolean} [known] what stands above it is still known to the model */
+  #rule(text, known = false) {
+    this.#add(make('p', known ? 'rule known' : 'rule', text), { role: 'note', text, isRule: true, ...(known && { isKnown: true }) });
   }
 
   /** Another conversation begins. @param {boolean} [known] it goes on with what was said */
   begin(known = false) {
     this.#shown = new Map();
-    this.#answer = this.#sources = undefined;
+    this.#answer = this.#sources = this.#canvas = undefined;
     this.#spoke = 0;
-    if (known) return;
+    this.separate(known);
+  }
+
+  /** Draws a line under what stands there. @param {boolean} known it goes on with that */
+  separate(known) {
     const last = this.#log.lastElementChild;
     if (!last) return;
     if (last.matches('.rule')) last.remove(); // nothing came of that one
-    this.#rule(fill(words['new conversation'], { time: timeOf() }));
+    this.#rule(fill(words[known ? 'continued' : 'new conversation'], { time: timeOf() }), known);
   }
 
   /** @param {Turn} turn */
@@ -219,19 +229,26 @@ export class Transcript {
     const title = (status === 'done' && !call.declined && call.doneTitle) || call.title;
     const shows = name.endsWith('_canvas_tool');
     if (status === 'running' ? shows || where === 'client' : id.startsWith('ask-')) return; // the canvas says it, or the status
+    const isShown = shows && status === 'done' && response?.shown === true;
+    if (isShown && name === 'append_to_canvas_tool' && this.#canvas && this.joinCanvases) return void this.tool({ ...this.#canvas, args: this.joinCanvases(this.#canvas.args, call.args) });
+    if (shows && name !== 'append_to_canvas_tool') this.#canvas = isShown ? call : undefined;
     const e = this.#place(`call ${id}`, () => make('div', 'card'), status !== 'running');
     const dropped = unanswered !== 'ended' && unanswered;
     const declined = response?.dismissed === true || call.declined === true;
     const described = this.describeCall?.(call);
-    const what = described?.title || (shows ? fill(words['a canvas']) : title?.replace(/\s*…$/, '') ?? fill(words['tool'], { name }));
+    const what = described?.title || (shows ? fill(words['a canvas']) : title?.replace(/\s*…$/, '') ?? titleOf(name));
     const outcome = dropped && declined ? dropped : declined ? 'declined' : shows && status === 'done' ? (response?.shown || response?.continued ? 'shown' : 'answered')
       : unanswered && shows && status === 'cancelled' ? 'unanswered' : status;
     const content = status === 'done' ? described?.content ?? [] : [];
     const quiet = shows ? outcome === 'shown' && content.length > 0 : status === 'done' || status === 'running'; // the mark says it to who sees it
-    const text = `${what}: ${fill(words[outcome])}`;
-    const card = { title: what, status: declined ? 'cancelled' : status, quiet };
+    const reason = outcome === 'failed' && !shows && title ? shorten(response?.error) : ''; // an unknown tool is an error of the model
+    const isReadable = language().startsWith('en'); // the gateway's own errors of tools are English
+    const text = `${what}: ${fill(words[outcome])}${reason && isReadable ? `: ${reason}` : ''}`;
+    const card = { title: what, status: declined ? 'cancelled' : status, quiet, kind: shows ? (response?.shown || response?.continued ? 'canvas' : 'form') : KINDS[name] ?? 'tool' };
+    if (reason && !isReadable) e.title = reason;
+    const isOpen = e.querySelector('.shown') !== null;
     fillCard(e, { text, card });
-    if (response?.shown && content.length && this.isInPanel(id)) {
+    if (response?.shown && content.length && !isOpen && this.isInPanel(id)) {
       fillCard(e, { text: `${what}: ${fill(words[this.isBeside() ? 'beside' : 'below'])}`, card: { ...card, quiet: false } });
       this.#folded.set(id, (whole) => {
         fillCard(e, { text, card });
@@ -261,7 +278,9 @@ export class Transcript {
     e.append(...said.map((text) => make('p', 'note', text)));
     if (found.length) {
       const note = make('p', 'note');
-      note.append(`${words['found']} `, ...found.flatMap((/** @type {any} */ { web }, /** @type {number} */ i) => [i ? ', ' : '', source(web)]));
+      const sources = sourcesOf({ sources: found.map((/** @type {any} */ { web }) => web) }).flatMap(({ title, href }) =>
+        [', ', href ? Object.assign(document.createElement('a'), { textContent: title, href, target: '_blank', rel: 'noopener noreferrer' }) : title]);
+      note.append(`${states['found']} `, ...sources.slice(1));
       said.push(note.textContent ?? '');
       e.append(note);
     }
@@ -269,7 +288,7 @@ export class Transcript {
     if (!e.childElementCount) return;
     this.#sources?.remove();
     this.#sources = e;
-    if (said.length) this.#keep(e, { role: 'note', text: said.join('. ') });
+    if (said.length) this.#keep(e, { role: 'note', text: said.join('. '), grounding: { webSearchQueries, groundingChunks: found.map((/** @type {any} */ { web: { title, uri } }) => ({ web: { title, uri } })) } });
     if (this.#answer?.parentElement === this.#log) this.#belong(this.#answer, true);
   }
 
@@ -360,20 +379,34 @@ function insert(where, e) {
 }
 
 /** What a tool has done, in a frame. @param {HTMLElement} e @param {Pick<Line, 'text'|'card'>} line */
-function fillCard(e, { text, card: { title, status, quiet } = { title: text, status: 'done', quiet: false } }) {
-  e.dataset['status'] = status;
-  e.replaceChildren(make('span', '', title), make('span', quiet ? 'unseen' : 'outcome', text.slice(title.length)));
+function fillCard(e, { text, card: { title, status, quiet, kind = 'tool' } = { title: text, status: 'done', quiet: false } }) {
+  Object.assign(e.dataset, { status, kind });
+  const [, colon = '', outcome = ''] = /^(:? ?)(.*)$/s.exec(text.slice(title.length)) ?? [];
+  e.replaceChildren(make('span', '', title), make('span', 'unseen', colon), make('span', quiet ? 'unseen' : 'outcome', outcome));
   return e;
+}
+
+/** What a tool without a title is called: its name as words. @param {string} name */
+const titleOf = (name) => name.replace(/[_-]+/g, ' ').trim().replace(/^./, (first) => first.toUpperCase());
+
+/** The first line of an error, for a card. @param {unknown} error */
+function shorten(error) {
+  const [line = ''] = typeof error === 'string' ? error.trim().split('\n') : [];
+  return line.length > REASON ? `${line.slice(0, REASON - 1)}…` : line;
+}
+
+/** Keeps lines for this tab; without what canvases have shown if the browser has no room for that. @param {Line[]} lines */
+function keepLines(lines) {
+  const put = (/** @type {Partial<Line>[]} */ all) => sessionStorage.setItem(KEY, JSON.stringify(all));
+  try {
+    put(lines);
+  } catch {
+    put(lines.map(({ call: _, ...line }) => line));
+  }
 }
 
 /** The time of day. @param {number} [at] ms since 1970 */
 const timeOf = (at = Date.now()) => new Date(at).toLocaleTimeString(language(), { hour: 'numeric', minute: '2-digit' });
-
-/** A source of an answer. @param {{title: string, uri?: string}} web */
-function source({ title, uri = '' }) {
-  if (!URL.canParse(uri) || !uri.startsWith('https:')) return title;
-  return Object.assign(document.createElement('a'), { textContent: title, href: uri, target: '_blank', rel: 'noopener noreferrer' });
-}
 
 /**
  * Google's search suggestions. A frame without an origin can do nothing here but tell its height.

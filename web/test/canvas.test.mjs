@@ -136,6 +136,7 @@ describe('a canvas', () => {
 
   play('tells who waits, exactly once, what became of it', async (page) => {
     await create(page, 'a', ask);
+    await says(page, /^Listening.*answer here, or say it/);
     await create(page, 'b', ask);
     await append(page, 'c', [text('While you think about it …')]);
     await append(page, 'd', [button('more')]);
@@ -193,7 +194,7 @@ describe('a canvas', () => {
     await page.clock.fastForward('01:00');
     assert.equal(await isOpen(page), false);
     assert.deepEqual(await answers(page), [['a', { dismissed: true }]]);
-    assert.match(await page.locator('.card').last().innerText(), /: not answered in time$/);
+    assert.match(await page.locator('.card').last().innerText(), /not answered in time$/i);
 
     await create(page, 'b', ask);
     await page.clock.fastForward('04:30');
@@ -639,15 +640,21 @@ describe('the page', () => {
 
   play('keeps in the conversation what was shown, asked and answered', async (page) => {
     const card = async (what) => {
-      await page.waitForFunction((what) => [...document.querySelectorAll('.card')].at(-1)?.innerText.replace(/\s+/g, ' ').replace(' :', ':') === what, what);
+      await page.waitForFunction((what) => [...document.querySelectorAll('.card')].at(-1)?.innerText.replace(/\s+/g, ' ').replace(' :', ':').toLowerCase() === what.toLowerCase(), what);
     };
     await create(page, 'a', [text('<h3>Vienna</h3><p>Warm</p>'), { type: 'image', src: pixel, alt: 'A view' }]);
     await card('Vienna: shown beside'); // once, and not here as well
-    await create(page, 'b', [text('A table'), { type: 'input', id: 'name', label: 'Name' }, button('submit', 'Book it')]);
-    await card('Vienna: shown Warm');
+    assert.equal(await page.$eval('.canvas h2', (e) => getComputedStyle(e).fontSize), '24px', 'a title is larger than what follows');
+    await append(page, 'a2', [text('<p>Dry</p>'), { type: 'list', items: Array.from({ length: 900 }, (_, i) => `Street and number ${i} of all in this town`) }]);
+    await card('Vienna: shown beside'); // what is added has no card of its own
+    await create(page, 'b', [text('A table'), { type: 'input', id: 'name', label: 'Name' }, { type: 'input', id: 'day', label: 'Day', kind: 'date' },
+      { type: 'input', id: 'at', label: 'At', kind: 'time' }, button('submit', 'Book it')]);
+    await page.waitForFunction(() => /Warm\s+Dry\s+Street and number 0 /.test(document.querySelector('.card .shown')?.innerText));
     await page.fill('.canvas input', 'Ada');
+    await page.fill('.canvas [type=date]', '2026-12-04');
+    await page.fill('.canvas [type=time]', '20:00');
     await press(page, 'Book it');
-    await card('A table: answered Name Ada Book it');
+    await card('A table: answered Book it Name Ada Day Fri, Dec 4, 2026 At 8:00 PM');
     await append(page, 'c', [button('more')]);
     await page.keyboard.press('Escape');
     await card('On the screen: not now');
@@ -660,7 +667,12 @@ describe('the page', () => {
     await page.waitForFunction(() => [...document.querySelectorAll('.card')].at(-1)?.textContent.endsWith(': not needed any more'));
     await page.getByRole('button', { name: 'Enlarge: A view' }).click();
     await page.locator('dialog.enlarged img').waitFor();
+    assert.deepEqual(await page.$eval('dialog.enlarged', (e) => [e.offsetWidth, e.offsetHeight]), await page.evaluate(() => [innerWidth, innerHeight]), 'no edge at the dock');
     for (let i = 0; i < 2; i++) await page.click('#mute'); // they stay in sight
+    const size = page.viewportSize();
+    await page.setViewportSize({ width: 320, height: 256 });
+    for (let i = 0; i < 2; i++) await page.click('#mute'); // enlarged four times as well
+    await page.setViewportSize(size);
     await page.keyboard.press('Escape');
     await page.waitForFunction(() => !document.querySelector('dialog'));
     assert.deepEqual(await findBarriers(page, 'main'), []);
@@ -671,8 +683,27 @@ describe('the page', () => {
     const cards = () => page.$$eval('.card', (all) => all.map((e) => e.innerText));
     const before = await cards();
     await page.reload();
-    await page.waitForSelector('.card .shown');
+    const all = page.getByRole('button', { name: 'Show all' });
+    await all.waitFor();
     assert.deepEqual(await cards(), before, 'they are whole after a reload');
+    assert.ok(before.some((text) => text.includes('Street and number 899')), 'a long list as well');
+    await all.press('Enter');
+    assert.ok(await page.evaluate(() => document.activeElement.matches('.shown') && document.activeElement.scrollHeight <= document.activeElement.clientHeight + 1), 'of its whole height');
+    await all.waitFor({ state: 'detached' });
+  });
+
+  play('breaks no short value of a table, and gives choices equal widths', async (page) => {
+    const rows = [['Day', 'Low / high', 'Sky'], ['30 Nov 2026', '17–23 °C', 'Clear until noon, then showers from the west'], ['1 Dec 2026', '9/14 °C', 'Fog']];
+    await create(page, 'a', [text(`<table>${rows.map((r) => `<tr>${r.map((c) => `<td>${c}</td>`).join('')}</tr>`).join('')}</table>`)]);
+    const lines = await page.$$eval('.canvas td', (all) => all.map((e) => {
+      const range = document.createRange();
+      range.selectNodeContents(e);
+      return [e.textContent, range.getClientRects().length];
+    }));
+    assert.deepEqual(lines.filter(([, count]) => count > 1).map(([value]) => value), ['Clear until noon, then showers from the west']);
+    await create(page, 'b', [text('Which?'), button('a', 'Sydney'), button('b', 'Canberra'), button('c', 'Perth, Western Australia')]);
+    const widths = await page.$$eval('.canvas-actions button', (all) => all.map((e) => `${e.offsetWidth} x ${e.offsetHeight}`));
+    assert.equal(new Set(widths).size, 1, String(widths));
   });
 
   play('tells cards apart without their words and colours', async (page) => {
@@ -691,11 +722,19 @@ describe('the page', () => {
     assert.equal(await page.textContent('.card'), 'Booking a table: running');
     await tell(page, 'TOOL_STATUS', { ...told, status: 'failed', ms: 120.4, error: 'No table is free.' });
     await says(page, 'Listening');
-    assert.equal(await page.textContent('#log .card'), 'Booking a table: did not work');
+    assert.equal(await page.textContent('#log .card'), 'Booking a table: did not work: No table is free.');
     await tell(page, 'TOOL_STATUS', { id: 'g2', name: 'plain', status: 'done', ms: 3 });
-    assert.equal(await page.textContent('.card >> nth=1'), 'Tool plain: done');
+    assert.equal(await page.textContent('.card >> nth=1'), 'Plain: done');
     await tell(page, 'TOOL_STATUS', { id: 'g3', name: 'slow', status: 'running' });
     await stop(page);
     await says(page, 'The conversation is over.');
+  });
+
+  inPage('says in another language that a tool failed, and why it did where one points', { init: playGateway, query: '?transport=websocket&lang=de' }, async (page) => {
+    await start(page);
+    await says(page, 'Ich höre zu');
+    await tell(page, 'TOOL_STATUS', { id: 'g1', name: 'book', title: 'Tisch buchen …', status: 'failed', ms: 120.4, error: 'No table is free.' });
+    const [text, title] = await page.locator('#log .card').evaluate((e) => [e.textContent, e.title]);
+    assert.deepEqual([text, title], ['Tisch buchen: hat nicht geklappt', 'No table is free.']);
   });
 });

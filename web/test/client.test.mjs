@@ -819,7 +819,7 @@ describe('the library tells', () => {
     assert.deepEqual(got, [
       [['error', 'busy: Busy just now.']],
       [['closed', 'websocket_error: The connection to Gemini was lost.']],
-      [['error', 'bad_message: What?'], ['closed', 'shutdown: The gateway is shutting down.']],
+      [['error', 'bad_message: What?'], ['closed', 'shutdown: The service is shutting down.']],
       [['error', 'bad_message: What?'], ['error', 'bad_message: What again?']],
     ]);
   });
@@ -1150,7 +1150,7 @@ describe('the page says', () => {
     await begin(page);
     await page.evaluate(() => void (links[0].deaf = true));
     await page.clock.runFor(12_000);
-    await says(page, 'The connection is interrupted. Waiting for it to come back.');
+    await says(page, 'No connection. Trying again…');
     assert.equal(await page.evaluate(() => links.length), 1);
     await tell(page, 'LOG_MESSAGE', { type: 'info', message: 'a sign of life' });
     await page.clock.runFor(1_000);
@@ -1222,7 +1222,7 @@ describe('the page says', () => {
   play('why it is over', async (page) => {
     await begin(page);
     await tell(page, 'GEMINI_DISCONNECTED', { reason: 'The gateway is shutting down.', code: 'shutdown' });
-    await says(page, 'The gateway is shutting down. Try again in a minute.');
+    await says(page, 'The service is shutting down. Try again in a minute.');
   });
 
   play('once what was typed, however often it was sent', async (page) => {

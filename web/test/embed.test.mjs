@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { after, before } from 'node:test';
-import { awaitAnimations, clock, findBarriers, openPage, shiftClock, silence, start, startGateway, test, tone, variants } from './harness.mjs';
+import { awaitAnimations, clock, findBarriers, mayPaste, openPage, shiftClock, silence, start, startGateway, test, tone, variants } from './harness.mjs';
 
 let gateway;
 let app;
@@ -58,7 +58,6 @@ inShop('one line of HTML has an agent answer', async (page) => {
 
 inShop("the gateway's page has one answer, too", async (page) => {
   await page.goto(`${gateway.url}?agent=nobody`);
-  await start(page);
   await page.getByText('There is no “nobody” at this gateway.').waitFor();
   assert.equal(await page.innerText('h2'), 'Nobody answers here');
   assert.equal(await page.getByRole('link', { name: 'Talk with Voxgate' }).getAttribute('href'), '/');
@@ -78,8 +77,30 @@ inShop('one line of HTML lets a person talk', async (page, t) => {
   await page.locator('.log .user', { hasText: 'Do you deliver?' }).waitFor();
   await page.locator('.log .model', { hasText: 'Do you deliver?' }).waitFor(); // the emulator repeats it
   assert.ok(await page.evaluate(() => turns.some((t) => t.role === 'model' && t.text.includes('deliver'))));
+  await page.getByLabel('Or type a message').fill('/ground parrots');
+  await page.keyboard.press('Enter');
+  const source = page.locator('.log .model small', { hasText: 'Found on wikipedia.org' }).locator('a');
+  assert.equal(await source.getAttribute('href'), 'https://en.wikipedia.org/wiki/Parrot');
   await button(page, 'Mute').click();
   await says(page, 'You are muted');
+  const field = page.getByLabel('Or type a message');
+  const { height } = await field.boundingBox();
+  const send = (property) => button(page, 'Send').evaluate((e, property) => getComputedStyle(e)[property], property);
+  const quiet = await send('backgroundColor');
+  await field.fill('one');
+  for (let i = 0; i < 9; i++) await page.keyboard.press('Shift+Enter');
+  await page.keyboard.type('two');
+  await awaitAnimations(page);
+  assert.notEqual(await send('backgroundColor'), quiet, 'Send is what leads on');
+  const grown = (await field.boundingBox()).height;
+  assert.ok(grown > 2 * height && grown < 4 * height, `the field grows to a few lines: ${grown} px`);
+  await page.keyboard.press('Enter');
+  await page.locator('.log .user', { hasText: /^one\n+two$/ }).waitFor();
+  assert.equal((await field.boundingBox()).height, height);
+  await page.locator('.log').evaluate((e) => (e.scrollTop = 0));
+  await button(page, 'To the newest words').click();
+  await button(page, 'To the newest words').waitFor({ state: 'hidden' });
+  assert.ok(await page.locator('.log').evaluate((e) => e.matches(':focus')), 'the keyboard goes on from the words');
   await button(page, 'End').click();
   await says(page, 'The conversation is over.');
   await page.waitForFunction(() => sockets.every((s) => s.readyState === WebSocket.CLOSED));
@@ -98,8 +119,12 @@ inShop('it says so when a microphone gives nothing', async (page) => {
   await says(page, 'Listening');
   await page.evaluate(() => void (later += 10_000));
   await says(page, 'We hear nothing from');
+  await page.getByRole('button', { name: 'Speak, or choose another microphone.' }).click();
+  await page.waitForFunction(() => document.activeElement.shadowRoot.activeElement.shadowRoot.activeElement?.matches('.menu select')); // it leads to the choice
+  await page.keyboard.press('Escape');
   await button(page, 'Mute').click();
   await says(page, 'You are muted.');
+  assert.ok(await page.locator('.orb voxgate-orb').evaluate((e) => [...e.shadowRoot.querySelectorAll('svg > *')].every((sign) => getComputedStyle(sign).display === 'none')), 'the button alone says it');
 }, { init: shiftClock });
 
 inShop('it is where the page wants it, with the voice that it names', async (page) => {
@@ -123,10 +148,14 @@ inShop('it says that the microphone is refused, and can be typed to', async (pag
     return retry.top - words.bottom;
   });
   assert.ok(between >= 11 && between < 20, `Try again is ${between} px below the sentence`);
-  assert.ok(await page.locator('.dock .mute').isHidden(), 'the orb shows that the microphone is closed');
+  assert.ok(await page.locator('.dock .mute').isHidden(), 'one button for it is enough');
   await page.getByLabel('Or type a message').fill('Hello?');
   await page.keyboard.press('Enter');
   await page.locator('.log .model', { hasText: 'Hello?' }).waitFor();
+  await says(page, 'No microphone. Try again');
+  assert.ok(await page.locator('.denied').isHidden(), 'it is one line now');
+  await button(page, 'Minimise').click();
+  assert.equal(await page.locator('.small .now').innerText(), 'Gemini\nNo microphone', 'short enough for the bar');
 }, { mic: 'denied' });
 
 inShop('a page that may not talk says so to its visitors, and why in the console, and offers nothing that cannot help', async (page) => {
@@ -173,13 +202,34 @@ inShop('Mute mutes in the second conversation as well', async (page) => {
   await says(page, 'You are muted');
 });
 
+inShop('a lost connection is one sentence, and what follows it has one name each', async (page) => {
+  await page.evaluate(() => (document.querySelector('voxgate-talk').options = { transport: 'websocket' }));
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  await page.getByLabel('Or type a message').fill('Do you deliver?');
+  await page.keyboard.press('Enter');
+  await page.locator('.log .model', { hasText: 'Do you deliver?' }).waitFor();
+  await page.evaluate(() => {
+    window.WebSocket = class { constructor() { throw new Error('no sockets here'); } };
+    sockets[0].close();
+  });
+  await says(page, 'Reconnecting…');
+  assert.ok(await page.locator('.dock .mute[data-away]').isVisible(), 'nobody is heard');
+  await says(page, 'No connection. Trying again…');
+  await page.locator('.absence', { hasText: /^Lost \d s ago Try now$/ }).waitFor();
+  await page.evaluate(() => document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation').session.close(Object.assign(new Error('The connection was lost.'), { code: 'lost' })));
+  await says(page, 'The connection was lost.');
+  assert.deepEqual(await page.locator('.dock > button:visible').allInnerTexts(), ['Try again', 'New conversation']);
+});
+
 inShop('it has the name, the face and the greeting of who answers, and makes way for the page', async (page) => {
   await page.evaluate(() => {
     const talk = document.querySelector('voxgate-talk');
     const face = 'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
     for (const [name, value] of Object.entries({ who: 'Nora', greeting: 'How can I help?', picture: face })) talk.setAttribute(name, value);
   });
-  await button(page, 'Talk').click();
+  assert.ok(await page.locator('.talk img').isVisible(), 'the button has the face, too');
+  await button(page, 'Talk with Nora').click();
   await says(page, 'Listening');
   assert.equal(await page.locator('.head b').innerText(), 'Nora');
   assert.ok(await page.locator('.head img').isVisible());
@@ -203,8 +253,8 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
   assert.equal(await height(), before, 'nothing jumps');
   await page.waitForFunction(() => {
     const { shadowRoot } = document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation');
-    const [words, status] = ['.log > :last-child', '.status'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect());
-    return status.top - words.bottom >= 0 && status.top - words.bottom < 40; // the words grow upwards from it
+    const [words, dock] = ['.log > :last-child', '.dock'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect());
+    return dock.top - words.bottom >= 0 && dock.top - words.bottom < 40; // the words grow upwards from it
   });
   const disc = (e) => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color, e.offsetWidth === e.offsetHeight];
   const red = await button(page, 'End').evaluate(disc);
@@ -216,6 +266,74 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
   await button(page, 'Back to the conversation').click();
   await page.locator('.log .model').waitFor();
 });
+
+inShop('a conversation goes on in the next page of the site', async (page) => {
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  await page.locator('.clock', { hasText: /^0:0\d$/ }).waitFor();
+  await page.getByLabel('Or type a message').fill('Do you deliver?');
+  await page.keyboard.press('Enter');
+  await page.locator('.log .model', { hasText: 'Do you deliver?' }).waitFor();
+  await says(page, 'Listening');
+  await page.reload();
+  await button(page, 'Go on with the conversation').click();
+  await says(page, 'Listening');
+  assert.equal(await page.locator('.log .user').innerText(), 'Do you deliver?');
+  assert.ok(await page.evaluate(() => told.some((m) => m.type === 'SETUP_COMPLETE' && m.payload.resumed)));
+  await button(page, 'End').click();
+  await says(page, 'The conversation is over.');
+  assert.ok(await page.locator('.clock').isHidden());
+  await page.reload();
+  await button(page, 'Talk').waitFor();
+});
+
+inShop('the menu in its head has the microphones and copies what was said', async (page) => {
+  await mayPaste(page);
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  await button(page, 'More').click();
+  assert.ok(await button(page, 'Copy the conversation').isHidden(), 'nothing was said');
+  const list = page.getByLabel('Microphone');
+  await list.waitFor();
+  const names = await list.locator('option').allInnerTexts();
+  assert.ok(/^Default \(.+\)$/.test(names[0]) && names.length > 1, String(names));
+  await list.selectOption(names.at(-1));
+  await page.waitForFunction((name) => document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation').session.track?.label === name, names.at(-1));
+  const [menu, panel] = await Promise.all(['.menu', 'voxgate-conversation'].map((s) => page.locator(s).boundingBox()));
+  assert.ok(menu.x >= panel.x && menu.x + menu.width <= panel.x + panel.width && menu.y > panel.y, 'it is under its button');
+  await page.keyboard.press('Escape');
+  await page.locator('.menu').waitFor({ state: 'hidden' });
+  await page.getByLabel('Or type a message').fill('Do you deliver?');
+  await page.keyboard.press('Enter');
+  await page.locator('.log .model', { hasText: 'Do you deliver?' }).waitFor();
+  await button(page, 'End').click();
+  await button(page, 'More').click();
+  assert.deepEqual(await findBarriers(page, 'voxgate-talk'), []);
+  assert.ok(await list.isHidden(), 'after the end there is nothing to choose it for');
+  await button(page, 'Copy the conversation').click();
+  await button(page, 'Copied').waitFor();
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^You: Do you deliver\?\n\nGemini: You said: Do you deliver\?/);
+});
+
+inShop('with forced colours nothing is lost', async (page) => {
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  await page.getByLabel('Or type a message').fill('one two three four five six seven eight nine ten');
+  await page.keyboard.press('Enter');
+  await says(page, 'Speaking');
+  await page.locator('.log .model', { hasText: 'one' }).waitFor();
+  const [bars, marked, sphere] = await page.locator('voxgate-conversation').evaluate(({ shadowRoot }) => [
+    getComputedStyle(shadowRoot.querySelector('.orb voxgate-orb').shadowRoot.querySelector('g')).display, CSS.highlights.get('voxgate-unheard')?.size ?? 0,
+    getComputedStyle(shadowRoot.querySelector('.head b'), '::before').forcedColorAdjust]);
+  assert.deepEqual([bars, marked, sphere], ['inline', 0, 'none'], 'the orb shows who speaks, words to come are no selection, and the head has its sphere');
+  await says(page, 'Listening');
+  await button(page, 'Mute').click();
+  await says(page, 'You are muted.');
+  const { height } = await page.locator('.status b').boundingBox();
+  assert.ok(height < 30, 'the first sentence is not broken where the rest has lines of its own');
+  await button(page, 'Minimise').click();
+  assert.equal(await page.locator('.small').evaluate((e) => getComputedStyle(e).borderTopStyle), 'solid');
+}, { context: { forcedColors: 'active' } });
 
 inShop('it says so when the library does not come, and may try again', async (page) => {
   await page.route('**/voxgate.js', (route) => route.abort());
@@ -269,10 +387,12 @@ for (const [width, px] of [[390, 32], ...variants([[320, 32], [390, 24]])]) {
     await button(page, 'Talk').click();
     await says(page, 'Ich höre zu');
     assert.deepEqual(await cut(page), [], 'before the first words');
+    const { x, y, width: wide, height } = await page.locator('voxgate-conversation').boundingBox();
+    assert.deepEqual([x, wide, y + height], [0, width, 844], 'it stands on the lower edge');
     await page.getByLabel('Oder eine Nachricht tippen').fill('Hallo');
     await page.keyboard.press('Enter');
     await page.locator('.log .model').waitFor();
-    await page.evaluate(() => document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation').session.send('alle\n| Tour | Strecke | Schwierigkeit |\n| - | - | - |\n| See | 42 km | leicht |'));
+    await page.evaluate(() => document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation').session.send('alle\n| Tour | Strecke | Schwierigkeit | Einkehr |\n| - | - | - | - |\n| See | 42 km | leicht | Seestuben |'));
     const table = page.locator('.log .model table').last();
     await table.locator('th', { hasText: 'Schwierigkeit' }).waitFor();
     await says(page, 'Ich höre zu');

@@ -552,6 +552,7 @@ export const goesBy = (page, way) => page.waitForFunction((way) => document.quer
 
 /** The field is behind a button where there is little room. */
 export async function type(page, text) {
+  await page.locator('#text:visible, #keyboard:visible').first().waitFor(); // a sheet may be closing
   if (!(await page.isVisible('#text'))) await page.click('#keyboard');
   await page.fill('#text', text);
   await page.press('#text', 'Enter');

@@ -219,6 +219,11 @@ describe('take_photo', () => {
       await page.waitForFunction(() => document.querySelector('.canvas-question img')?.naturalWidth > 0);
       await hasNoBarriers(page, '.canvas');
       await looksLike(page, `photo-look-${facing}`);
+      for (const width of [320, 390]) {
+        await page.setViewportSize({ width, height: 720 });
+        assert.equal(new Set(await page.$$eval('.canvas-actions button', (all) => all.map((e) => e.offsetTop))).size, 1, 'three buttons stand in one line');
+      }
+      await page.setViewportSize({ width: 1280, height: 720 });
       await press(page, 'Retake');
       await page.waitForFunction(() => document.querySelector('.canvas video')?.paused === false);
       await press(page, 'Take photo');
@@ -317,6 +322,7 @@ describe('find_contact', () => {
       assert.equal(await page.evaluate((id) => links[0].answers.some((a) => a.id === id), query), false, 'nothing has left before');
       await press(page, 'Yes');
       assert.deepEqual(await answer(page, query), { name, phones: phone ? [phone] : [], emails: email ? [email] : [] });
+      assert.equal(await page.textContent('#log .card:last-child > :first-child'), `Looked up ${name}`);
     }
     await call(page, 'no', 'find_contact', { query: 'byron' });
     await asked(page, 'the e-mail address of Ada Byron?');

@@ -73,6 +73,9 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await says(page, '#agents li', /^desk\s*Talk to it$/);
       await says(page, '#health li', 'Emulator');
       const row = page.locator(`[data-id="${person.id}"]`);
+      assert.deepEqual(await row.locator('td:nth-child(3)').evaluate((e) => [e.textContent, getComputedStyle(e, '::before').content, e.checkVisibility()]), ['connected', '"●\u00a0\u00a0" / ""', true], 'a state has its dot');
+      const colours = await page.$$eval('#health .off b, #alive', (all) => new Set(all.map((e) => getComputedStyle(e, '::before').color)).size);
+      assert.equal(colours, 2, 'what is not used has another colour than what is well');
       assert.match(await row.locator('.pick').innerText(), new RegExp(` · ${person.id.slice(-4)}$`), 'who has no name is told apart');
       assert.ok(!(await page.locator('#list').innerText()).includes('$0.0000'), 'what cost nothing has a dash');
       await page.click(`[data-id="${person.id}"] button`);
@@ -88,6 +91,22 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await page.press('#text', 'Enter');
       await says(page, '#words .order', 'You instructed: Offer a call back');
       await says(page, '#words .assistant', 'Offer a call back');
+      const colleague = new WebSocket(`${privateAddress(gateway).replace('http', 'ws')}v1/sessions/${person.id}/events`);
+      await new Promise((resolve) => colleague.once('open', resolve));
+      colleague.send(JSON.stringify({ type: 'RESPOND', payload: { instruction: 'Mention the garden' } }));
+      await says(page, '#words .order', /: Mention the garden$/);
+      colleague.terminate();
+      assert.equal(await page.locator('#words .order', { hasText: 'Offer a call back' }).count(), 1, 'my own orders are not listed twice');
+      await page.click('summary');
+      await says(page, '#events li', 'interrupted');
+      await says(page, '#words .assistant.final', 'Mention the garden'); // to its end: what is not heard is not kept
+      await page.click('#close');
+      await page.click(`[data-id="${person.id}"] button`);
+      await page.locator('#end:enabled').waitFor();
+      await says(page, '#words .order', /: Mention the garden$/);
+      const lines = await page.$$eval('#words > p', (all) => all.map((e) => e.textContent));
+      const [order, answer] = [/: Mention the garden$/, /^Agent: .*Mention the garden/].map((what) => lines.findIndex((line) => what.test(line)));
+      assert.ok(order >= 0 && order < answer, `an order stands before its answer: ${lines.join('\n')}`);
       await page.selectOption('#how', 'say');
       await page.fill('#text', 'One moment, please.');
       await page.click('#say button');
@@ -97,8 +116,6 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await says(page, '#what dt', 'Tokens'); // which has no column beside it
       assert.equal(await page.getAttribute('#agents a', 'href'), `${gateway.url}?agent=desk`);
 
-      await page.click('summary');
-      await says(page, '#events li', 'interrupted');
       await hasNoBarriers(page);
       if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/${look}.png`, fullPage: true });
       await page.click('#end'); // a question, to which the browser's driver says no
@@ -106,6 +123,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await page.click('#end');
       await person.gets('GEMINI_DISCONNECTED');
       await says(page, '#ended', 'It has ended.');
+      await page.click('#close'); // on a phone it lies over all
       await page.getByText('Nobody is talking.').waitFor();
       const past = page.locator('#past tr', { hasText: '127.0.0.1' }).first();
       await past.filter({ hasText: 'Ended' }).waitFor();
@@ -115,6 +133,9 @@ for (const [look, context] of variants(Object.entries(looks))) {
       const details = page.locator('#past .below').first();
       assert.match(await details.innerText(), /Somebody at this machine instructed: Offer a call back[^]*ended it/);
       await details.filter({ hasText: /Person one two three <b>four<\/b>[^]*Agent You said/ }).waitFor();
+      const lefts = await details.locator('li > div').evaluateAll((all) => new Set(all.map((e) => e.getBoundingClientRect().left)).size);
+      assert.equal(lefts, 1, 'the words are one column');
+      assert.ok(await page.$$eval('th button', (all) => all.every((e) => !e.checkVisibility() || e.offsetHeight < 50)), 'no head has two lines');
       await past.locator('.play').click();
       await page.locator('#tape').waitFor();
       await page.waitForFunction(() => document.querySelector('#tape').duration > 0.5);
@@ -188,7 +209,7 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     const crowd = await Promise.all(Array.from({ length: 9 }, () => caller(gateway.url)));
     await page.click('#whole >> text=Show all 9');
     await page.locator('#list tr[data-id]').nth(8).waitFor();
-    assert.equal(await page.innerText('#list tr[data-id] td:nth-child(3)'), '–', 'nothing was said yet');
+    assert.equal(await page.innerText('#list tr[data-id] td:nth-child(3)'), 'connected', 'nothing was said yet');
     const numbers = await page.$eval('#words', (e) => getComputedStyle(e.appendChild(document.createElement('ol'))).listStyleType);
     assert.equal(numbers, 'decimal', 'numbered lists keep their numbers');
     for (const one of crowd) one.send('DISCONNECT_GEMINI');

@@ -156,9 +156,15 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
       window.refusals = 1;
       mediaDevices.getUserMedia = (o) => (refusals-- > 0 ? Promise.reject(new DOMException('', 'NotAllowedError')) : open(o));
     });
+    await page.evaluate(() => {
+      const { send } = WebSocket.prototype;
+      WebSocket.prototype.send = function (data) { // a gateway that is away hears nothing
+        if (!window.away) send.call(this, data);
+      };
+    });
     await page.getByRole('button', { name: 'Start' }).click();
     await page.getByText('The microphone is not allowed.').waitFor();
-    assert.ok(await page.locator('.dock .slash').first().isVisible(), 'it is closed');
+    assert.ok(await page.locator('.dock .slash').first().isHidden() && await page.getByText('Ask when the shop').isHidden(), 'one sentence and one button');
     await page.getByRole('button', { name: 'Try again' }).click();
     await page.getByText('Listening').waitFor();
     await hears(page, { tone: 0.2 }); // what the microphone said
@@ -171,16 +177,34 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => [...(CSS.highlights.get('voxgate-unheard') ?? [])].some((range) => range.startContainer.isConnected)); // words to come are grey
     await page.locator('[data-role=model]', { hasText: 'nine ten' }).waitFor();
+    await page.getByLabel('Message').fill('/ground parrots');
+    await page.keyboard.press('Enter');
+    const colour = (name) => page.locator('.turn.model').last().evaluate((e, name) => getComputedStyle(e).getPropertyValue(name), name);
+    assert.equal(await colour('--behind'), await colour('--ground'), 'what covers the shadow of a table that scrolls');
+    const source = page.locator('.turn.model small', { hasText: 'Found on wikipedia.org' }).locator('a');
+    assert.equal(await source.getAttribute('href'), 'https://en.wikipedia.org/wiki/Parrot');
     await page.getByLabel('Message').fill('/tool opening_hours {"city":"Rome"}');
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => sent.some((m) => m.type === 'SEND_TOOL_RESPONSE' && JSON.stringify(m.payload).includes('10 to 20')));
+    assert.match(await page.locator('.clock').innerText(), /^0:\d\d$/);
+    assert.match(await page.getByLabel('Microphone', { exact: true }).locator('option').first().innerText(), /^Default microphone \(.+\)$/);
+    await page.getByLabel('Message').fill('Two');
+    await page.keyboard.press('Shift+Enter');
+    await page.keyboard.type('lines');
+    await page.keyboard.press('Enter');
+    await page.locator('[data-role=user]', { hasText: /^Two\nlines$/ }).waitFor();
+    await page.locator('main').evaluate((e) => (e.scrollTop = -200));
+    await page.getByRole('button', { name: 'To the newest words' }).click();
+    await page.getByRole('button', { name: 'To the newest words' }).waitFor({ state: 'hidden' });
     await page.getByRole('button', { name: 'Mute', exact: true }).click();
     await page.getByRole('button', { name: 'Unmute', pressed: true }).waitFor();
+    await page.getByText('My assistant does not hear you.').waitFor();
     await page.getByRole('button', { name: 'End', exact: true }).click();
-    await page.getByText('The conversation is over. Press the microphone for a new one.').waitFor();
+    await page.getByText('The conversation is over.').waitFor();
     assert.ok((await page.locator('[data-role=user]').count()) > 1, 'what was said stays');
-    const [why, goOn] = await Promise.all([page.locator('.status'), page.getByRole('button', { name: 'Go on', exact: true })].map((part) => part.boundingBox()));
+    const [why, goOn, anew] = await Promise.all([page.locator('.status'), ...['Go on', 'New conversation'].map((name) => page.getByRole('button', { name, exact: true }))].map((part) => part.boundingBox()));
     assert.ok(goOn.y - why.y - why.height >= 8, 'its button is not tight under the sentence');
+    assert.ok(goOn.y === anew.y && goOn.x < anew.x, 'both ways on stand side by side');
     const known = await page.locator('article').count();
     for (const times of [1, 2]) { // and the first conversation is known to the third
       await page.getByRole('button', { name: 'Go on', exact: true }).click();
@@ -189,8 +213,20 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
       assert.ok(history.some((t) => t.role === 'user' && t.content === 'Hello **React**'), `Go on, ${times}: ${JSON.stringify(history)}`);
       assert.ok((await page.locator('article').count()) >= known, 'what was said stays in sight');
       await page.getByRole('button', { name: 'End', exact: true }).click();
-      await page.getByText('The conversation is over. Press the microphone for a new one.').waitFor();
+      await page.getByText('The conversation is over.').waitFor();
     }
+    await page.getByLabel('Message').fill('Anybody?');
+    await page.evaluate(() => (window.away = true));
+    await page.keyboard.press('Enter');
+    await page.locator('[data-role=user]', { hasText: 'Anybody?is sent when connected' }).waitFor();
+    await page.getByRole('button', { name: 'End', exact: true }).click();
+    await page.locator('[data-role=user]', { hasText: 'Anybody?not sent' }).waitFor();
+    await page.evaluate(() => (window.away = false));
+    await page.getByRole('button', { name: 'Go on', exact: true }).click();
+    await page.getByText('Listening').waitFor();
+    await page.locator('[data-role=user]', { hasText: 'Anybody?not sent' }).waitFor();
+    assert.doesNotMatch(JSON.stringify(await page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig)), /Anybody/);
+    await page.getByRole('button', { name: 'End', exact: true }).click();
     await page.getByLabel('Message').fill('Once more');
     await page.keyboard.press('Enter'); // without a microphone
     await page.locator('[data-role=model]', { hasText: 'Once more' }).waitFor();
@@ -208,12 +244,15 @@ test('the first page of the documentation works as it stands, and says why it ca
     await page.getByText('How can I help?').waitFor();
     const [above, below, head] = await page.locator('voxgate-conversation').evaluate(({ shadowRoot }) => {
       const [greeting, status, field, bar] = ['.empty span', '.status', '.type', '.head'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect());
-      return [greeting.top - bar.bottom, field.top - status.bottom, shadowRoot.querySelector('.head').textContent];
+      return [greeting.top - bar.bottom, field.top - status.bottom, shadowRoot.querySelector('.head b').textContent];
     });
+    const { width } = await page.locator('.orb > *').boundingBox();
+    assert.ok(width > 180, `the orb scales with its box: ${width} px`);
     assert.ok(above > 20 && Math.abs(above - below) < 24, `greeting, orb and status are in the middle: ${above} px above, ${below} px below`);
     await page.getByRole('button', { name: 'Start' }).click();
     await page.getByText('Listening').waitFor();
-    assert.equal(await page.locator('.head').textContent(), head, 'it keeps its name');
+    assert.deepEqual([head, await page.locator('.head b').textContent()], ['Nora', 'Nora'], 'it has and keeps the name of the provider');
+    assert.equal(await page.locator('.log').evaluate((e) => getComputedStyle(e).fontSize), '17px', 'a wide box has large letters');
     await page.getByLabel('Or type a message').fill('| a | b |');
     await page.keyboard.press('Enter');
     await page.locator('.log .model').waitFor();

@@ -95,7 +95,7 @@ try {
     for (const [button, sheet] of [['#settings', 'settings'], ['#detail', 'statistics']]) {
       if (!(await page.isVisible(button))) continue; // enlarged that much, there is no room for the number
       await page.click(button);
-      await page.locator(`.${sheet} :is(dl, section)`).first().waitFor();
+      await page.locator(`.${sheet} :is(.number, section)`).first().waitFor();
       await picture(sheet);
       await page.keyboard.press('Escape');
     }

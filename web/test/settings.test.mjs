@@ -35,7 +35,7 @@ play('settings are loaded when they are opened, kept, and told to the gateway', 
   await page.getByRole('button', { name: '25 more…' }).click();
   await page.getByRole('radio', { name: /^Sulafat/ }).check();
   await page.getByRole('combobox', { name: 'Language spoken' }).selectOption('de-DE');
-  await page.getByRole('combobox', { name: 'Pause before an answer' }).selectOption('600');
+  await page.getByRole('combobox', { name: 'How long to wait before answering' }).selectOption('600');
   await page.getByLabel('Interrupt by speaking').uncheck();
   await page.getByLabel('Instructions').fill('Be brief.');
   await close(page);
@@ -54,7 +54,7 @@ play('settings are loaded when they are opened, kept, and told to the gateway', 
   await open(page);
   assert.ok(await page.getByRole('radio', { name: /^Sulafat/ }).isChecked());
   await page.getByRole('button', { name: 'Reset', exact: true }).click();
-  await page.getByRole('button', { name: 'Reset all settings? This cannot be undone.' }).click();
+  await page.getByRole('button', { name: 'Reset', exact: true }).click();
   assert.deepEqual((await last(page, 'UPDATE_CONFIG')).payload, { voxgate: { canvas: true }, tools });
   await page.locator('[name=voice][value=""]:checked').waitFor({ state: 'attached' }); // the sheet asks for the devices before it is filled anew
 });
@@ -114,7 +114,7 @@ play('nothing in the settings opens a microphone, or unmutes one', async (page) 
   await page.getByLabel('Push to talk').check();
   await page.getByLabel('Push to talk').uncheck();
   await page.getByRole('button', { name: 'Reset', exact: true }).click();
-  await page.getByRole('button', { name: 'Reset all settings? This cannot be undone.' }).click();
+  await page.getByRole('button', { name: 'Reset', exact: true }).click();
   await close(page);
   await says(page, 'Gemini answers aloud what you type.');
   await page.click('#mute');
@@ -123,7 +123,7 @@ play('nothing in the settings opens a microphone, or unmutes one', async (page) 
   await says(page, 'You are muted.');
   await open(page);
   await page.getByRole('button', { name: 'Reset', exact: true }).click();
-  await page.getByRole('button', { name: 'Reset all settings? This cannot be undone.' }).click();
+  await page.getByRole('button', { name: 'Reset', exact: true }).click();
   await page.evaluate(() => setups.push({}));
   await page.getByRole('button', { name: 'Hear Puck' }).click();
   await page.waitForFunction(() => links.length === 2);
@@ -223,15 +223,21 @@ for (const transport of variants(['webrtc', 'websocket'])) {
     }
     assert.match(await detail(page), /answered in/);
     await page.click('#detail');
-    const rows = page.locator('.statistics dt');
-    await rows.first().waitFor();
+    const rows = page.locator('.statistics details dt');
+    await rows.first().waitFor({ state: 'attached' });
+    assert.ok(await rows.first().isHidden(), 'what engineers ask comes last');
+    await page.getByText('For developers').click();
     const names = await rows.allTextContents();
     assert.equal(names.includes('Jitter'), transport === 'webrtc', String(names));
     assert.match(await page.textContent('.statistics .number'), /^[\d.]+ m?s$/);
-    assert.match(await page.getAttribute('.statistics .chart', 'aria-label'), /^The last 2 answers: /);
-    if (transport === 'webrtc') await page.waitForFunction(() => /[1-9]\d* \/ \d+ kb\/s/.test(document.querySelector('.statistics dl').textContent));
+    assert.match(await page.getAttribute('.statistics .chart svg', 'aria-label'), /^The last 2 answers: /);
+    const scale = await page.locator('.statistics .scale span').allTextContents();
+    assert.ok(scale.length === 3 && parseFloat(scale[0]) > 0 && scale[2] === '0 s', String(scale));
+    if (transport === 'webrtc') await page.waitForFunction(() => /[1-9]\d* \/ \d+ kb\/s/.test(document.querySelector('.statistics details dl').textContent));
     await page.getByRole('button', { name: 'Copy JSON' }).click();
     await page.getByRole('button', { name: 'Copied' }).waitFor();
+    await page.$eval('.statistics details dl', (e) => (e.style.minHeight = '200vh'));
+    assert.ok(await page.$eval('.statistics', (e) => e.getBoundingClientRect().bottom <= innerHeight), 'all of it can be reached');
     const copied = JSON.parse(await page.evaluate(() => navigator.clipboard.readText()));
     assert.deepEqual([copied.transport, copied.answers.length, copied.usage.total.totalTokens > 0], [transport, 2, true]);
     await page.keyboard.press('Escape');
@@ -251,7 +257,7 @@ for (const [name, context] of variants(Object.entries({ desktop: {}, phone, dark
     for (const [button, sheet] of [['#settings', '.settings'], ['#detail', '.statistics']]) {
       await page.click(button);
       await page.locator(`${sheet} h2`).waitFor();
-      await page.locator(`${sheet} :is(dl, section)`).first().waitFor();
+      await page.locator(`${sheet} :is(.number, section)`).first().waitFor();
       assert.deepEqual(await findBarriers(page), []);
       const small = await page.$$eval(`${sheet} :is(button, input, select, textarea)`, (all) =>
         all.map((e) => [e.outerHTML, e.getBoundingClientRect()]).filter(([, r]) => r.width && Math.min(r.height, r.width) < 48));
@@ -281,7 +287,7 @@ play('the models of the gateway can be chosen', async (page) => {
   const names = await model.locator('option').allTextContents();
   assert.deepEqual([names[0], names.includes('gemini-3.8-live-extended-thinking')], ['Default: gemini-3.8-live', true], String(names));
   const standards = await page.$$eval('.settings select', (all) => Object.fromEntries(all.map((e) => [e.name, e.options[0].text])));
-  assert.deepEqual([standards.microphone, standards.lang, standards.transport], ['Fake Default Audio Input (default)', 'Default: English', 'The fastest that works'], 'what the default is');
+  assert.deepEqual([standards.microphone, standards.lang, standards.transport], ['Fake Default Audio Input (default)', 'Default: English', 'Automatic'], 'what the default is');
   await model.selectOption('gemini-3.8-live-extended-thinking');
   await close(page);
   await start(page);
@@ -330,7 +336,7 @@ inPage('how to set a key is told until it is put away', {}, async (page) => {
   await page.waitForFunction(() => document.querySelector('#tries button'));
   assert.equal(await page.isVisible('#notice'), false);
   await open(page);
-  await page.getByLabel('Say how to set a key').check();
+  await page.getByLabel('Show the hint about the Gemini key').check();
   await close(page);
   assert.equal(await page.isVisible('#notice'), true);
 });
@@ -401,7 +407,7 @@ play('sixty turns are shown, saved and measured, the newest in sight', async (pa
   await page.click('#detail');
   await page.locator('.statistics .chart').waitFor();
   assert.equal(await page.$$eval('.statistics .chart rect', (all) => all.length), 60, 'the last 20 answers in three parts');
-  assert.match(await page.getAttribute('.statistics .chart', 'aria-label'), /^The last 20 answers: 0\.46 s,.* 0\.48 s$/);
+  assert.match(await page.getAttribute('.statistics .chart svg', 'aria-label'), /^The last 20 answers: 0\.46 s,.* 0\.48 s$/);
 });
 
 play('two quick presses open one sheet, and one that cannot be loaded is told of', async (page) => {
@@ -413,6 +419,8 @@ play('two quick presses open one sheet, and one that cannot be loaded is told of
   await page.route('**/statistics.js', (route) => route.abort());
   await start(page);
   await says(page, 'Listening');
+  assert.ok(await page.isHidden('#detail'), 'there is nothing to tell yet');
+  await tell(page, 'TURN_LATENCY', { modelMs: 370, gatewayMs: 20, totalMs: 390 });
   await page.click('#detail');
   await page.getByText('This cannot be opened').waitFor();
   page.complaints.length = 0; // the file that was kept away
@@ -433,7 +441,7 @@ play('keeps earlier conversations in the browser, reads them, goes on with one, 
   assert.ok(await page.locator('#empty .earlier').isHidden(), 'there is none yet');
   await start(page);
   await type(page, 'Where can I eat?');
-  await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'At Osteria Nove.' } } });
+  await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'At **Osteria** Nove.' } } });
   await tell(page, 'TURN_COMPLETE', { turn: 1 });
   await page.waitForFunction(() => performance.getEntriesByType('resource').some((r) => /history\.js/.test(r.name)));
   await stop(page);
@@ -441,17 +449,59 @@ play('keeps earlier conversations in the browser, reads them, goes on with one, 
   assert.match(await page.innerText('.entry small'), / · \d+ sec$/, 'as the page itself says it');
   await page.locator('.entry', { hasText: 'Where can I eat?' }).click();
   await page.locator('.lines .model', { hasText: 'At Osteria Nove.' }).waitFor();
+  assert.equal(await page.$eval('.lines > .turn', (e) => getComputedStyle(e, '::before').display), 'none', 'the title says the time');
   assert.deepEqual(await findBarriers(page, '.sheet'), []);
   await page.locator('.history').getByRole('button', { name: 'Go on' }).click();
   await page.waitForFunction(() => links.length === 2 && links[1].hello);
   const { history } = await page.evaluate(() => links[1].hello.initialConfig.voxgate);
-  assert.deepEqual(history, [{ role: 'user', content: 'Where can I eat?' }, { role: 'model', content: 'At Osteria Nove.' }]);
+  assert.deepEqual(history, [{ role: 'user', content: 'Where can I eat?' }, { role: 'model', content: 'At **Osteria** Nove.' }]);
   await stop(page);
   await page.locator('#after .earlier').click();
-  await page.getByRole('button', { name: 'Delete all' }).click();
-  await page.getByRole('button', { name: 'Clear it? This cannot be undone.' }).click();
+  await page.locator('.history nav').getByRole('button', { name: 'Delete all' }).click();
+  await page.getByText('This cannot be undone.').waitFor();
+  const confirm = page.locator('.history nav .stop');
+  assert.notEqual(await confirm.evaluate((e) => getComputedStyle(e).backgroundColor), 'rgba(0, 0, 0, 0)', 'it is seen');
+  const [box, sheet] = await Promise.all([confirm.boundingBox(), page.locator('.history').boundingBox()]);
+  assert.ok(box.y + box.height <= sheet.y + sheet.height, 'and whole');
+  await page.getByRole('button', { name: 'Cancel' }).click();
+  assert.equal(await page.locator('.entry').count(), 1, 'nothing is gone yet');
+  assert.equal(await page.innerText('.days h3'), 'Today');
+  assert.ok(await page.locator('.history .lines').isVisible(), 'the newest is read beside the list');
+  await page.fill('.history [type=search]', 'osteria');
+  assert.equal(await page.innerText('.entry span'), 'At Osteria Nove.', 'without Markdown');
+  assert.equal(await page.innerText('.entry span b'), 'Osteria');
+  await page.fill('.history [type=search]', 'Prague');
+  await page.getByText('Nothing found for “Prague”').waitFor();
+  await page.fill('.history [type=search]', '');
+  for (let i = 0; i < 2; i++) await page.locator('.history nav').getByRole('button', { name: 'Delete all' }).click();
   await page.getByText('No conversation is kept yet.').waitFor();
   assert.equal(await page.evaluate(() => localStorage.getItem('voxgate.history')), '[]');
+});
+
+play('lists the sections of the settings where there is room, and leads to them', async (page) => {
+  await page.click('#settings');
+  const nav = page.locator('.settings nav');
+  await nav.getByRole('button', { name: 'Network' }).click();
+  await page.waitForFunction(() => document.querySelector('.settings nav [aria-current]')?.textContent === 'Network');
+  const inSight = () => page.evaluate(() => {
+    const [pane, section] = ['.settings .pane', '.settings section[aria-label=Network]'].map((s) => document.querySelector(s).getBoundingClientRect());
+    return section.top >= pane.top - 1 && section.bottom <= pane.bottom + 1;
+  });
+  assert.ok(await inSight());
+  await page.setViewportSize({ width: 390, height: 844 });
+  assert.ok(await nav.isHidden(), 'on a phone there is one column');
+});
+
+play('leaves the page where it is when a sheet takes the dock', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await page.click('#settings');
+  for (const id of ['mute', 'end']) await page.locator(`.settings #${id}`).waitFor(); // an open microphone stays in sight on a desk, too
+  const height = () => page.$eval('main', (e) => e.clientHeight);
+  const under = await height();
+  await page.keyboard.press('Escape');
+  await page.locator('.settings').waitFor({ state: 'detached' });
+  assert.equal(await height(), under);
 });
 
 play('tries the microphone and the speaker before a conversation', async (page) => {

@@ -1,7 +1,7 @@
 /** What people read: one table a language, in the page, the button, VOX and the library. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { findBarriers, playGateway, says, start, status, stop, test, withGateway } from './harness.mjs';
+import { findBarriers, playGateway, says, start, status, stop, test, type, withGateway } from './harness.mjs';
 
 const inPage = withGateway();
 const german = { context: { locale: 'de-DE' }, chromiumOnly: 'its locale' };
@@ -28,6 +28,14 @@ test('each tool of VOX has a short reason in English and German', async () => {
   assert.deepEqual(wanted.filter((name) => !tools[name]), []);
   assert.deepEqual(json('registry').filter(({ id }) => !english[id]).map(({ id }) => id), []);
   assert.deepEqual([...Object.entries(tools), ...Object.entries(english)].filter(([, reason]) => reason.length > 45), [], 'two lines of a card');
+});
+
+test('each error that VOX says in words of its own is one that the assistant sends', async () => {
+  const { vox } = await import('../vox/en.js');
+  const sources = ['desk', 'generate'].map((name) => readFileSync(new URL(`../../vox/assistant/${name}.go`, import.meta.url), 'utf8')).join('');
+  const errors = Object.keys(vox).filter((key) => key.startsWith('error ')).map((key) => key.slice('error '.length));
+  assert.equal(errors.length, 2);
+  assert.deepEqual(errors.filter((text) => !sources.includes(`errors.New("${text}")`)), []);
 });
 
 for (const [file, ...tables] of [['page/index.html', 'library/en', 'page/page.en'], ['vox/index.html', 'library/en', 'vox/en']]) {
@@ -60,8 +68,12 @@ inPage('the page reads German where the browser does, without a word of English'
   assert.doesNotMatch(await page.textContent('.settings'), /\b(the|your|Language|Microphone|firm|upbeat)\b/);
   assert.deepEqual(await findBarriers(page), []);
   await page.keyboard.press('Escape');
-  await page.click('#detail');
+  await page.locator('.settings').waitFor({ state: 'detached' }); // which has the dock
+  await type(page, 'Hallo');
+  await page.click('#detail'); // there is an answer, whose time it tells
+  await page.getByText('Für Entwickler').click();
   await page.getByText('Art der Verbindung').waitFor();
+  assert.doesNotMatch(await page.textContent('.statistics'), /\b(the|your|answer|took|connected)\b/);
   await page.keyboard.press('Escape');
   await stop(page);
 });
@@ -109,6 +121,6 @@ inPage('the talk button has the language and the words that its page gives it', 
   await page.getByRole('button', { name: 'Sprechen', exact: true }).click();
   await page.locator('voxgate-talk .status', { hasText: 'Nur zu!' }).waitFor();
   await page.getByRole('button', { name: 'Stummschalten' }).click();
-  await page.locator('voxgate-talk .status', { hasText: 'Sie sind stumm.' }).waitFor();
+  await page.locator('voxgate-talk .status', { hasText: 'Mikrofon stumm.' }).waitFor();
   assert.match(await status(page), /^Ready/);
 });

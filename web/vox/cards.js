@@ -6,6 +6,10 @@ import { cutOf } from '../status.js';
 /** @import { Line } from '../transcript.js' */
 /** @import { App, Snapshot, ToolAction, TranscriptEntry } from './types.d.ts' */
 
+/** The picture of what a tool does. @type {Record<string, string>} */
+const KINDS = {
+  search_tools: 'search', recommend_tools: 'offer', add_tool: 'add', generate_app: 'app', change_app: 'change', undo_change: 'undo', get_project_status: 'list',
+};
 const SILENT = ['navigate_ui', 'answer_question']; // their effect is to be seen elsewhere
 
 /**
@@ -123,9 +127,9 @@ export class Cards {
     }
     const card = this.#entry(key, () => make('div', 'card'));
     const app = this.#newest(action);
-    const state = JSON.stringify([this.#head(action), app?.url, (action.data?.['tools'] ?? []).map((/** @type {any} */ t) => this.#has.has(t.id))]);
+    const state = JSON.stringify([this.#head(action), app?.url, app && this.#usedBy(app), (action.data?.['tools'] ?? []).map((/** @type {any} */ t) => this.#has.has(t.id))]);
     if (card.dataset['shown'] === state) return;
-    Object.assign(card.dataset, { shown: state, status: action.status, tool: action.name });
+    Object.assign(card.dataset, { shown: state, status: action.status, tool: action.name, kind: KINDS[action.name] ?? '' });
     card.replaceChildren(make('p', 'head', this.#head(action)), ...(app ? [this.#appCard(app)] : this.#body(action)));
   }
 
@@ -147,7 +151,7 @@ export class Cards {
     const { word } = this.#page;
     const running = word(`doing ${name}`);
     const what = (running === '' ? title ?? name.replaceAll('_', ' ') : running).replace(/\s?…$/, '');
-    if (data?.['error']) return word(`error ${data['error']}`) || `${what}: ${data['error']}`;
+    if (data?.['error']) return word(`error ${data['error']}`, { name: args['tool_id'] }) || `${what}: ${data['error']}`;
     const app = data?.['title'] ?? data?.['app'];
     if (!data || (data['status'] && !data['url'])) return app ? word('being written', { name: app }) : `${what}…`;
     const count = data['tools']?.length ?? 0;
@@ -199,27 +203,35 @@ export class Cards {
     const { word, open } = this.#page;
     const button = make('button', 'shot');
     const about = make('span', '');
-    about.append(make('b', '', app.title ?? app.name), ' ', make('span', '', word('open')));
+    const used = this.#usedBy(app);
+    about.append(make('b', '', app.title ?? app.name), ' ', make('span', '', word('open')), ...(used ? [make('small', '', used)] : []));
     button.append(thumbnail(app.url), about);
     button.addEventListener('click', () => open(app.name));
     return button;
   }
 
+  /** Which tools of the project an app uses, in words; '' if there are none, or if it is not known. @param {App} app */
+  #usedBy({ version, versions }) {
+    const { uses } = versions[version - 1] ?? {};
+    if (!uses || !this.#has.size) return '';
+    return uses.length ? this.#page.word('uses', { names: uses.join(', ') }) : this.#page.word('uses none');
+  }
+
   /** @param {Snapshot} now */
-  #showQuestions({ questions, actions }) {
+  #showQuestions({ questions, actions, appModel }) {
     const { word, answer, done, questions: place } = this.#page;
     const had = document.activeElement?.closest('.question');
     place.replaceChildren(...questions.map(({ id, text }) => {
       const key = `question ${id}`;
       const known = this.#entries.get(key);
       if (known) return known;
-      const card = make('div', 'question');
-      card.role = 'group';
       const asking = actions.findLast((a) => this.#isAsking(a) && text.includes(String(a.args['prompt']).slice(0, 100)));
       const wish = asking && String(asking.args['prompt']);
+      const card = make('div', 'question');
+      card.role = 'group';
       const words = make('p', '', wish ? '' : text);
       // VOX asks it aloud; here is what it is about, and what answers it.
-      if (wish) words.append(make('small', '', word('new app')), make('b', '', wish), ...(asking.data?.['costs'] ? [make('small', '', word('costs'))] : []));
+      if (wish) words.append(make('small', '', word('new app')), make('b', '', wish), make('small', '', appModel ? word('costs', { model: appModel }) : word('free')));
       words.id = `q-${id}`;
       words.tabIndex = 0; // a long one scrolls
       card.setAttribute('aria-labelledby', words.id);
@@ -276,17 +288,28 @@ export function toolCard({ id, name, role, domain = '', description, homepage, a
   mark.ariaHidden = 'true';
   const about = make('p', 'about');
   about.append(make('b', '', name), make('span', '', translated(id) || description || translated(`role ${role}`) || role || ''));
-  item.append(mark, about);
-  if (!add) return item;
+  item.append(mark);
+  if (add) item.append(moreOf({ role, description, homepage, add }, about, { word, translated }));
+  else item.append(about);
+  return item;
+}
+
+/**
+ * What opens below the name and the reason of an entry: what it is for, its command, its home.
+ * @param {any} entry
+ * @param {HTMLElement} about
+ * @param {Pick<Page, 'word'|'translated'>} page
+ */
+function moreOf({ role, description, homepage, add }, about, { word, translated }) {
   const more = make('details');
-  const summary = make('summary', '', word('more of it'));
-  summary.ariaLabel = `${word('more of it')}: ${name}`;
+  const summary = make('summary');
+  summary.title = word('more of it');
+  summary.append(about);
   const details = translated(`role ${role}`) || description || role || ''; // the registry describes in English
   more.append(summary, make('small', '', details), make('code', '', add));
   const link = homeOf(homepage);
   if (link) more.append(link);
-  item.append(more);
-  return item;
+  return more;
 }
 
 /** A link to where a tool comes from. @param {string} homepage */

@@ -1,9 +1,9 @@
 /** The page of VOX: the conversation with its dock. What VOX does is in vox.js; cards.js shows the conversation, project.js what is made in it. */
-import { label as translate, make } from '../dom.js';
+import { growField, label as translate, make } from '../dom.js';
 import { states } from '../en.js';
 import '../orb.js';
 import { asOptions, load, save } from '../preferences.js';
-import { openStage } from '../stage.js';
+import { openStage, showPart } from '../stage.js';
 import { absenceOf, muteOf } from '../status.js';
 import { callIt, fill, language, named, speak } from '../strings.js';
 import { Cards } from './cards.js';
@@ -238,7 +238,7 @@ function listProjects() {
   $('kept').replaceChildren(...projectList(all, page));
   $('no-projects').hidden = all.length > 0;
   $('recent').replaceChildren(...projectList(all.slice(0, RECENT), page));
-  $('recent').hidden = !all.length;
+  showPart('recent', all.length > 0);
 }
 
 $('name').addEventListener('click', () => {
@@ -426,7 +426,7 @@ vox.addEventListener('notice', (e) => cards.note(/** @type {CustomEvent} */ (e).
 function showProject(now, before) {
   const { tools, apps } = now.project;
   project.update(now, before);
-  $('project').hidden = !tools.length && !apps.length;
+  showPart('project', tools.length + apps.length > 0);
   $('wide').hidden = $('project').hidden;
   if (apps.length && !before?.project.apps.length) body.classList.add('beside'); // tools alone are in the thread, and behind the chip
   $('open').textContent = [
@@ -443,6 +443,7 @@ function giveBack(unsent) {
   $('unsent').hidden = false;
   body.classList.add('typing');
 }
+growField(/** @type {any} */ (input('text')));
 input('text').addEventListener('input', () => ($('unsent').hidden = true));
 
 /** @type {ReturnType<typeof setTimeout>|undefined} */
@@ -452,7 +453,7 @@ let counting;
 function renderAway() {
   const { away } = vox.getSnapshot();
   const absence = absenceOf(away);
-  $('absence').hidden = !absence;
+  showPart('absence', Boolean(absence));
   say('since', absence);
   clearTimeout(counting);
   if (away) counting = setTimeout(renderAway, 1_000);
@@ -500,12 +501,13 @@ function render(now) {
   say('model-now', writes, 'b');
   $('the-voice').hidden = $('voice-now').hidden = idle ? model.value !== '' : mode === 'text';
   $('open').hidden = $('project').hidden;
-  showStatus(leaving && !idle ? { text: word('again'), keys: [], canRetryMic } : { text: message, keys: sentences, canRetryMic });
+  showStatus({ canRetryMic, isBrief: sentences.includes('states mic none'), ...(leaving && !idle ? { text: word('again'), keys: [] } : { text: message, keys: sentences }) }, mic);
   say('recording', now.isRecorded ? word('recording') : '');
   const hears = ['live', 'silent', 'asking'].includes(mic);
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure' || (isPushToTalk && ['live', 'silent'].includes(mic));
   const quiet = idle || mode === 'text'; // there is nothing to mute
   mute.toggleAttribute('data-on', !quiet && (!hears || isMuted));
+  mute.toggleAttribute('data-away', state === 'reconnecting');
   const does = muteOf(quiet ? 'live' : hears && isMuted ? 'muted' : mic);
   label(mute, does);
   mute.title = does;

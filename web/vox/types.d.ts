@@ -101,6 +101,8 @@ export interface AppVersion {
   wish: string;
   /** The version that it was made of. */
   from?: number;
+  /** Names of the project's tools that its files load; null if that is not known. */
+  uses?: string[] | null;
   /** How many lines were added to a file since, and removed from it. */
   changes?: { file: string; added: number; removed: number }[];
 }
@@ -144,6 +146,8 @@ export interface Snapshot {
   projectId: string;
   /** The gateway keeps the conversation as a file. Tell the person. */
   isRecorded: boolean;
+  /** The text model that writes apps and costs money; '' if apps cost nothing, or cannot be written. */
+  appModel: string;
   /** Since when, in ms, the gateway has been away, and false if the last attempt to reach it was refused. */
   away?: { since: number; reachable: boolean };
   /** Typed texts that were never sent. The transcript does not have them. */

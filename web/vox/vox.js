@@ -13,7 +13,7 @@ import { Voice } from '../audio.js';
 import { errors, states } from '../en.js';
 import { isOpen } from '../look.js';
 import { pauses, refusal, sleep, socketURL, tokenOf } from '../reach.js';
-import { isWhole, OFFERS, statusOf as describe } from '../status.js';
+import { hasUser, isMomentary, isWhole, MOMENT, OFFERS, statusOf as describe } from '../status.js';
 import { fill, speak } from '../strings.js';
 import { keepAwake } from '../wakelock.js';
 import { vox as words } from './en.js';
@@ -40,7 +40,7 @@ const say = (name, values) => fill(words[name], values);
 const NOTHING = {
   state: 'idle', get message() { return fill(states['ready']); }, sentences: [], canRetryMic: false, mic: 'off', isMuted: false, isPushToTalk: false, isConnected: false, isVoxSpeaking: false,
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
-  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', projectId: '', isRecorded: false, away: undefined, unsent: [],
+  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', projectId: '', isRecorded: false, appModel: '', away: undefined, unsent: [],
   latencies: [], usage: undefined,
 };
 const CAUSED = 3_000; // ms: a call that came so shortly before the first of the person's words was caused by them
@@ -340,7 +340,7 @@ export class VoxLive extends EventTarget {
   }
 
   /** @param {VoxMessage} message */
-  #ready({ sessionId, theme = '', model = '', mode = 'live', resume = '', resumed, recording = false, project: projectId = '' }) {
+  #ready({ sessionId, theme = '', model = '', mode = 'live', resume = '', resumed, recording = false, project: projectId = '', appModel = '' }) {
     if (this.#now.resumeToken && this.#now.sessionId !== sessionId && !resumed) {
       this.#notice(say('kept'));
       this.#set({ questions: [] });
@@ -350,7 +350,7 @@ export class VoxLive extends EventTarget {
     if (this.#phase === 'lost') this.#dropCalls(say('call lost'), (a) => !isWriter(a.name));
     this.#phase = 'live';
     this.#link = '';
-    this.#set({ sessionId, theme, model, mode, projectId, resumeToken: resume, isRecorded: recording, away: undefined });
+    this.#set({ sessionId, theme, model, mode, projectId, resumeToken: resume, isRecorded: recording, appModel, away: undefined });
     if (mode === 'text') this.#closeMic();
     else if (this.#now.isMuted && !this.#now.isPushToTalk) this.#send({ type: 'mute', muted: true });
     const unsent = this.#unsent.splice(0);
@@ -371,6 +371,7 @@ export class VoxLive extends EventTarget {
     this.#seam = true;
     this.#phase = 'lost';
     this.#set({ away: { since: Date.now(), reachable: true } });
+    setTimeout(() => this.#now.away && this.#set({}), MOMENT); // the status changes then
     const until = Date.now() + KEPT_FOR;
     let busy = 0; // ms
     for (const pause of pauses()) {
@@ -697,7 +698,8 @@ export class VoxLive extends EventTarget {
       push: this.#now.isPushToTalk,
       asksMic: true,
       resumable: this.#phase !== 'idle' || transcript.length > 0,
-      reachable: this.#now.away?.reachable,
+      isLostForLong: !isMomentary(this.#now.away),
+      hasTyped: hasUser(transcript),
       blocked: this.blocked,
       who: 'VOX',
       offers: OFFERS.vox,

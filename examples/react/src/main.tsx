@@ -10,7 +10,7 @@ const url = import.meta.env.VITE_GATEWAY ?? 'ws://localhost:3001/ws';
 
 createRoot(document.getElementById('root')!).render(
   <StrictMode>
-    <VoxgateProvider url={url} tools={tools}>
+    <VoxgateProvider url={url} who="My assistant" lang="en" resume="example" tools={tools}>
       <App />
     </VoxgateProvider>
   </StrictMode>,

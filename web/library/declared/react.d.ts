@@ -49,15 +49,16 @@ export function Orb(props: HTMLAttributes<HTMLElement>): ReactElement;
 export function Conversation(props: HTMLAttributes<HTMLElement> & { who?: string; picture?: string; greeting?: string }): ReactElement;
 
 /**
- * Where the conversation stands, in a sentence or two, with "Try again" for a microphone that cannot be used, "Try now" for a gateway that is away, and "Go on" after
- * the end. `offers` are the controls of the app: no sentence mentions others. None if absent.
+ * Where the conversation stands, in a sentence or two, with "Try again" for a microphone that cannot be used, "Try now" for a lost connection, and "Go on" or
+ * "Try again" after the end, and your own buttons beside it as children. `offers` are the controls of the app: no sentence mentions others. None if absent.
+ * With `onChooseMicrophone` the advice to choose another microphone is a button, which calls it.
  */
-export function Status(props: HTMLAttributes<HTMLElement> & { offers?: ('orb' | 'type' | 'microphone' | 'devices' | 'goOn')[] }): ReactElement;
+export function Status(props: HTMLAttributes<HTMLElement> & { offers?: ('orb' | 'type' | 'microphone' | 'devices' | 'goOn')[]; onChooseMicrophone?: () => void }): ReactElement;
 
 /** Starts, mutes and unmutes, and asks again for a microphone that was refused. Its words are the library's, and its label if it has children. */
 export function MicButton(props: ButtonHTMLAttributes<HTMLButtonElement>): ReactElement;
 
-/** The devices of a kind, by name once the person has allowed a microphone. `standard` names the first, which is the browser's own choice. */
+/** The devices of a kind, by name once the person has allowed a microphone. `standard` names the first, which is the browser's own choice; its device stands behind it. */
 export function DeviceSelect(props: SelectHTMLAttributes<HTMLSelectElement> & { kind?: 'microphone' | 'speaker' | 'camera'; standard?: string }): ReactElement;
 
 /** What was said: an `article` for each turn, with `data-role` user or model, answers in light Markdown, with the words that are still to be heard in grey (looks.css). `children` shows a turn otherwise. */
