@@ -51,7 +51,7 @@ GOTEST := $(GO) test -vet=off -ldflags=-w
 # These run what go does not see them use: the gateway that they build, charts, scripts.
 UNSEEN := /(deploy|examples)(/|$$)
 go-test: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/bin/helm
-	$(GOTEST) -p=3 -parallel=4 $(LONG) $$($(GO) list ./... | grep -vE '$(UNSEEN)')
+	$(GOTEST) -p=3 -parallel=10 $(LONG) $$($(GO) list ./... | grep -vE '$(UNSEEN)')
 	$(GOTEST) -count=1 $$($(GO) list ./... | grep -E '$(UNSEEN)')
 
 # Packages without goroutines are left out: with the race detector they take five times as long, and find nothing.

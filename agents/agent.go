@@ -18,11 +18,13 @@ import (
 	"voxgate/tools"
 )
 
-// Agent is one agent, from a file or given in full in a grant or a webhook's answer. A missing field means the gateway's default.
+// Agent is one agent. It comes from a file, or is given in full in a grant or a webhook's answer. A missing field means
+// the gateway's default.
 type Agent struct {
 	Name string `json:"-"` // from the file name; empty without a file
 
 	knownTools []string // names of the operator's tools; nil if not all of them are known
+	project    string   // project on Vertex AI, for which the config is checked; "": the Gemini API
 
 	Prompt     string          `json:"prompt,omitzero"`
 	Voice      string          `json:"voice,omitzero"`
@@ -53,17 +55,18 @@ type limits struct {
 // MaxKeys is the maximum length of a number entered by phone keys.
 const MaxKeys = 64
 
-// maxLimit bounds both fields of limits: it is almost two years in minutes, or a million dollars.
+// maxLimit is the maximum of both fields of limits: almost two years in minutes, or a million dollars.
 const maxLimit = 1_000_000
 
-// silence configures the reaction to a silent caller: the field "silence" in voxgate of a LiveConfig.
+// silence configures what happens when the caller is silent. It becomes the field "silence" in voxgate of a LiveConfig.
 type silence struct {
 	After string `json:"after"`          // length of the silence: "8s"
 	Say   string `json:"say,omitzero"`   // instruction for the question that the model asks
 	Times *int   `json:"times,omitzero"` // how often the model asks before it says goodbye (0: no limit)
 }
 
-// waiting configures the sound during a slow tool call: the field "waiting" in voxgate of a LiveConfig.
+// waiting configures what the caller hears during a slow tool call. It becomes the field "waiting" in voxgate of a
+// LiveConfig.
 type waiting struct {
 	Sound *bool  `json:"sound,omitzero"` // a soft tone (nil: true)
 	Say   string `json:"say,omitzero"`   // instruction for a sentence of the model, if it can speak during a tool call
@@ -72,11 +75,11 @@ type waiting struct {
 // thinkingLevels are the values of the Thinking field.
 var thinkingLevels = []string{"minimal", "low", "medium", "high"}
 
-// farewell is the instruction to an agent when the time limit is reached.
+// farewell is the instruction that the model gets when the time limit is reached.
 const farewell = "The time for this conversation is over. " +
 	"Say goodbye in one short sentence, in the language that you have spoken so far."
 
-// fieldError is an invalid field.
+// fieldError is the error about an invalid field.
 type fieldError struct {
 	field string // "limits.minutes"; empty for the whole agent
 	err   error
@@ -101,7 +104,7 @@ func (a *Agent) parseFields(fields []byte) error {
 	case err == nil:
 		return a.validate()
 	case errors.As(err, &kind):
-		return &fieldError{kind.Field, typeError(kind)}
+		return &fieldError{kind.Field, describeTypeError(kind)}
 	}
 	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
 		return fieldErrorf(m[1], "unknown field")
@@ -109,8 +112,8 @@ func (a *Agent) parseFields(fields []byte) error {
 	return &fieldError{"", tools.ExplainJSON(err, "")}
 }
 
-// typeError describes the expected and the found type of a field.
-func typeError(err *json.UnmarshalTypeError) error {
+// describeTypeError returns an error that names the expected and the actual type of a field.
+func describeTypeError(err *json.UnmarshalTypeError) error {
 	expected := "named fields"
 	switch err.Type.Kind() {
 	case reflect.String:
@@ -149,7 +152,7 @@ func (a *Agent) validate() error {
 			return err
 		}
 	}
-	if i := slices.IndexFunc(a.Tools, func(tool string) bool { return a.knownTools != nil && !anyMatches(a.knownTools, tool) }); i >= 0 {
+	if i := slices.IndexFunc(a.Tools, func(tool string) bool { return a.knownTools != nil && !matchesAny(a.knownTools, tool) }); i >= 0 {
 		return fieldErrorf(fmt.Sprintf("tools[%d]", i), "unknown tool %q: not in the tools file", a.Tools[i])
 	}
 	protocols := bridge.ProtocolNames(bridge.InAgents)
@@ -187,20 +190,20 @@ func (a *Agent) validate() error {
 			return &fieldError{"outcome", err}
 		}
 	}
-	if err := bridge.CheckConfig(a.Config); err != nil {
+	if err := bridge.CheckConfig(a.Config, a.project); err != nil {
 		return &fieldError{"config", err}
 	}
 	for name, only := range map[string]Agent{
 		"silence": {Silence: a.Silence}, "waiting": {Waiting: a.Waiting}, "turns": {Turns: a.Turns},
 	} {
-		if err := bridge.CheckConfig(only.SessionAgent().Config); err != nil {
+		if err := bridge.CheckConfig(only.SessionAgent().Config, a.project); err != nil {
 			return &fieldError{name, err}
 		}
 	}
 	return nil
 }
 
-// CheckPatterns returns an error if a pattern of a field is invalid: see [path.Match].
+// CheckPatterns returns an error if one of a field's patterns is invalid: see [path.Match].
 func CheckPatterns(field string, patterns []string) error {
 	for i, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil || p == "" {
@@ -259,15 +262,16 @@ func (a *Agent) SessionAgent() bridge.Agent {
 	return layer
 }
 
-// ApplyTo sets the agent of a conversation. The caller's configuration overrides it, field by field.
+// ApplyTo sets a as the agent of a conversation. The caller's configuration overrides its fields one by one.
 func (a *Agent) ApplyTo(o *bridge.SessionRequest) {
 	o.Agent, o.Origin.Agent = a.SessionAgent(), a.Name
 	a.applyGreetingAndFarewell(o)
 }
 
-// ApplyLocked sets the agent chosen by the operator's backend. Neither caller nor grant can override its fields. An
-// agent with a name replaces the selected one. An agent without a name overrides the selected one field by field.
-func (a *Agent) ApplyLocked(o *bridge.SessionRequest) {
+// ApplyAsOverride sets a as the agent that the operator's backend has chosen. Neither the caller nor the grant can
+// override its fields. If a has a name, it replaces the agent selected before. Otherwise its fields override those of
+// that agent.
+func (a *Agent) ApplyAsOverride(o *bridge.SessionRequest) {
 	if a.Name != "" {
 		o.Agent, o.AgentLocked, o.AgentNamed, o.Origin.Agent = bridge.Agent{}, false, true, a.Name
 	}
@@ -275,7 +279,7 @@ func (a *Agent) ApplyLocked(o *bridge.SessionRequest) {
 	a.applyGreetingAndFarewell(o)
 }
 
-// applyGreetingAndFarewell sets how the conversation begins and ends.
+// applyGreetingAndFarewell sets the prompts for the greeting and the farewell.
 func (a *Agent) applyGreetingAndFarewell(o *bridge.SessionRequest) {
 	o.FarewellPrompt = farewell
 	if a.Greeting != nil {
@@ -301,11 +305,11 @@ func (a *Agent) variableNames() (names []string) {
 	return names
 }
 
-// maxValue bounds the value of a variable, in bytes: enough for an address, but not for a prompt.
+// maxValue limits the length of a variable's value, in bytes: enough for an address, but not for a prompt.
 const maxValue = 1000
 
-// WithVariables returns a copy of the agent with values in place of its {{variables}}. The values are quoted, so that the
-// model treats them as data. It returns an error for a missing, an unknown or a too long value.
+// WithVariables returns a copy of the agent in which values replace its {{variables}}. The values are quoted, so that
+// the model treats them as data. It returns an error if a value is missing, unknown or too long.
 func (a *Agent) WithVariables(values map[string]string) (*Agent, error) {
 	names := a.variableNames()
 	for name, value := range values {
@@ -339,7 +343,7 @@ func (a *Agent) WithVariables(values map[string]string) (*Agent, error) {
 	return &filled, nil
 }
 
-// Choice selects an agent, in a grant, webhook answer or request: by name, or given in full.
+// Choice selects an agent in a grant, a webhook's answer or a request: it names the agent, or contains it in full.
 type Choice struct {
 	Name  string
 	Agent *Agent // nil if selected by name

@@ -37,7 +37,7 @@ func open(t *testing.T, files map[string]string) *agents.Folder {
 	for name, text := range files {
 		write(t, folder, name, text)
 	}
-	f, err := agents.Open(folder, slog.New(slog.DiscardHandler))
+	f, err := agents.Open(folder, "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestInvalidAgentFiles(t *testing.T) {
 	} {
 		folder := t.TempDir()
 		write(t, folder, "desk.md", text)
-		_, err := agents.Open(folder, slog.New(slog.DiscardHandler))
+		_, err := agents.Open(folder, "", slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), "desk.md"+want) && !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: %v, want %s", text, err, want)
 		}
@@ -203,13 +203,13 @@ func TestInvalidAgentFiles(t *testing.T) {
 	write(t, folder, "Desk.md", "")
 	write(t, folder, "gemini-3.md", "")
 	write(t, folder, "a.md", "---\nx: 1\n---")
-	_, err := agents.Open(folder, slog.New(slog.DiscardHandler))
+	_, err := agents.Open(folder, "", slog.New(slog.DiscardHandler))
 	for _, want := range []string{"Desk.md: invalid agent name", "gemini-3.md: invalid agent name", "a.md:2: x"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if _, err := agents.Open(filepath.Join(folder, "none"), slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := agents.Open(filepath.Join(folder, "none"), "", slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
 	}
 }
@@ -249,7 +249,7 @@ func TestFrontMatter(t *testing.T) {
 	} {
 		folder := t.TempDir()
 		write(t, folder, "desk.md", test.text)
-		f, err := agents.Open(folder, slog.New(slog.DiscardHandler))
+		f, err := agents.Open(folder, "", slog.New(slog.DiscardHandler))
 		if test.want != "" {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%s: %v, want %s", name, err, test.want)
@@ -273,7 +273,7 @@ func TestFrontMatter(t *testing.T) {
 	} {
 		folder := t.TempDir()
 		write(t, folder, "desk.md", text)
-		if _, err := agents.Open(folder, slog.New(slog.DiscardHandler)); err != nil {
+		if _, err := agents.Open(folder, "", slog.New(slog.DiscardHandler)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -287,7 +287,7 @@ func TestFolderReload(t *testing.T) {
 		write(t, folder, "desk.md", "One.")
 		write(t, folder, "night.md", "Night.")
 		var log strings.Builder
-		f, err := agents.Open(folder, slog.New(slog.NewTextHandler(&log, nil)))
+		f, err := agents.Open(folder, "", slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,7 +324,7 @@ func TestFolderReload(t *testing.T) {
 		if log.Len() > 0 {
 			t.Errorf("again: %s", log.String())
 		}
-		if err := f.AddCheck("sip", func(a *agents.Agent) error {
+		if err := f.AddAndRunCheck("sip", func(a *agents.Agent) error {
 			if len(a.Collect) > 0 {
 				return fmt.Errorf("there is no %q", a.Collect[0])
 			}

@@ -29,14 +29,15 @@ import (
 // extension is the extension of agent files.
 const extension = ".md"
 
-// maxFile bounds a file, in bytes: a longer prompt exceeds the context of a Live session.
+// maxFile limits the size of a file, in bytes. A longer prompt would exceed the context of a Live session.
 const maxFile = 256 << 10
 
-// Folder is the operator's current agents. A nil Folder has none. Its methods may be called from any goroutine.
+// Folder holds the operator's current agents. A nil Folder has none. Its methods may be called from any goroutine.
 type Folder struct {
-	path  string
-	log   *slog.Logger
-	watch *filewatch.Watch
+	path    string
+	project string // project on Vertex AI, or "" for the Gemini API
+	log     *slog.Logger
+	watch   *filewatch.Watch
 
 	mu     sync.Mutex
 	agents []*Agent // sorted by name, or in the order given to New
@@ -44,15 +45,16 @@ type Folder struct {
 	checks []func(*Agent) error
 }
 
-// File is the state of an agent's file as of the last reload.
+// File is the state of an agent's file at the last reload.
 type File struct {
 	Name string // name of the agent
 	Err  error  // error with file and line, or nil for a valid file; after an error, the previous version of the agent stays
 }
 
-// Open reads a folder. The error joins the errors of all files, each with the name of the file and the line.
-func Open(path string, log *slog.Logger) (*Folder, error) {
-	f := &Folder{path: path, log: log}
+// Open reads a folder. If files are invalid, the error joins their errors, each with the name of the file and the line.
+// project is the project on Vertex AI that answers, or "" for the Gemini API: a config is valid for one of them.
+func Open(path, project string, log *slog.Logger) (*Folder, error) {
+	f := &Folder{path: path, project: project, log: log}
 	files, err := f.listFiles()
 	if err != nil {
 		return nil, err
@@ -61,7 +63,7 @@ func Open(path string, log *slog.Logger) (*Folder, error) {
 	return f, f.readAll(files)
 }
 
-// New returns a Folder of the given agents, in this order, which reads no files.
+// New returns a Folder of the given agents, in this order. It reads no files.
 func New(list ...*Agent) *Folder { return &Folder{agents: list} }
 
 func (f *Folder) listFiles() ([]string, error) {
@@ -77,16 +79,16 @@ func (f *Folder) listFiles() ([]string, error) {
 	return files, nil
 }
 
-// readAll replaces the agents by those of the files. If a file is invalid, the previous version of its agent stays, and
-// the result joins the errors.
+// readAll replaces the agents by those in the files. If a file is invalid, its agent stays as before, and the returned
+// error includes the file's error.
 func (f *Folder) readAll(files []string) error {
 	var list []*Agent
 	var state []File
 	var errs []error
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), extension)
-		a, err := readFile(file, name, nil)
-		if err == nil && isBlank(a) && f.byName(name) != nil {
+		a, err := f.readFile(file, name, nil)
+		if err == nil && isBlank(a) && f.findByName(name) != nil {
 			err = fmt.Errorf("%s: the file is empty", file) // an editor may leave it like this between two writes
 		}
 		if err == nil {
@@ -95,7 +97,7 @@ func (f *Folder) readAll(files []string) error {
 		state = append(state, File{name, err})
 		if err != nil {
 			errs = append(errs, err)
-			a = f.byName(name)
+			a = f.findByName(name)
 		}
 		if a != nil {
 			list = append(list, a)
@@ -113,14 +115,15 @@ func isBlank(a *Agent) bool {
 	return err == nil && string(fields) == "{}"
 }
 
-// current returns the agents. It reloads changed files; at most one caller per second waits for the reload.
-func (f *Folder) current() []*Agent {
+// reloadIfChanged returns the agents, after reloading files that have changed. At most one caller per second waits for
+// the reload.
+func (f *Folder) reloadIfChanged() (agents []*Agent) {
 	if f == nil {
 		return nil
 	}
 	var files []string
 	var err error
-	if f.watch != nil && f.watch.HasChanged(func() []string { files, err = f.listFiles(); return files }) {
+	if f.watch != nil && f.watch.TakeChange(func() []string { files, err = f.listFiles(); return files }) {
 		if err == nil {
 			err = f.readAll(files)
 		}
@@ -140,7 +143,7 @@ func (f *Folder) Files() []File {
 	if f == nil {
 		return nil
 	}
-	f.current()
+	f.reloadIfChanged()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.files
@@ -148,19 +151,19 @@ func (f *Folder) Files() []File {
 
 // Names returns the names of the agents.
 func (f *Folder) Names() (names []string) {
-	for _, a := range f.current() {
+	for _, a := range f.reloadIfChanged() {
 		names = append(names, a.Name)
 	}
 	return names
 }
 
-// AddCheck adds a check of all agents that can be reached by phone over a protocol. The check runs now and on every reload.
-// The result joins the errors of the check, each with the file.
-func (f *Folder) AddCheck(protocol string, check func(*Agent) error) error {
+// AddAndRunCheck adds a check of all agents that can be reached by phone through a protocol. The check runs now and
+// after every reload. The returned error joins the errors of the check, each with the file's name.
+func (f *Folder) AddAndRunCheck(protocol string, check func(*Agent) error) error {
 	if f == nil {
 		return nil
 	}
-	list := f.current()
+	list := f.reloadIfChanged()
 	f.mu.Lock()
 	f.checks = append(f.checks, func(a *Agent) error {
 		if len(a.Numbers) == 0 || !a.servesProtocol(protocol) {
@@ -176,7 +179,7 @@ func (f *Folder) AddCheck(protocol string, check func(*Agent) error) error {
 	return errors.Join(errs...)
 }
 
-// runChecks runs the checks of [Folder.AddCheck] on an agent.
+// runChecks runs the checks of [Folder.AddAndRunCheck] on an agent.
 func (f *Folder) runChecks(a *Agent) error {
 	f.mu.Lock()
 	checks := f.checks
@@ -189,25 +192,26 @@ func (f *Folder) runChecks(a *Agent) error {
 	return nil
 }
 
-// telephoneTools are the tools of phone calls (package phone), in addition to the operator's.
+// telephoneTools are the tools that package phone adds to the operator's tools in phone calls.
 var telephoneTools = []string{"collect_digits", "end_call", "send_dtmf", "transfer_call"}
 
-// CheckTools reads the files again, and returns an error for each agent with an unknown tool. Known tools are those of the
-// operator, in toolNames, and the phone tools.
+// CheckTools reads the files again, and returns an error that names each agent with an unknown tool. The known tools
+// are the operator's, in toolNames, and the phone tools.
 func (f *Folder) CheckTools(toolNames []string) error {
 	if f == nil {
 		return nil
 	}
 	toolNames = slices.Concat(toolNames, telephoneTools)
 	var errs []error
-	for _, a := range f.current() {
-		_, err := readFile(filepath.Join(f.path, a.Name+extension), a.Name, toolNames)
+	for _, a := range f.reloadIfChanged() {
+		_, err := f.readFile(filepath.Join(f.path, a.Name+extension), a.Name, toolNames)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func (f *Folder) byName(name string) *Agent {
+// findByName returns the agent with this name, or nil.
+func (f *Folder) findByName(name string) *Agent {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range f.agents {
@@ -218,9 +222,9 @@ func (f *Folder) byName(name string) *Agent {
 	return nil
 }
 
-// Find returns the agent with a name if a protocol can reach it, or nil.
+// Find returns the agent with this name, or nil if it does not exist or the protocol cannot reach it.
 func (f *Folder) Find(name, protocol string) *Agent {
-	for _, a := range f.current() {
+	for _, a := range f.reloadIfChanged() {
 		if a.Name == name && a.servesProtocol(protocol) {
 			return a
 		}
@@ -230,7 +234,7 @@ func (f *Folder) Find(name, protocol string) *Agent {
 
 // PhoneAgents returns the agents of a protocol that have numbers.
 func (f *Folder) PhoneAgents(protocol string) (list []*Agent) {
-	for _, a := range f.current() {
+	for _, a := range f.reloadIfChanged() {
 		if len(a.Numbers) > 0 && a.servesProtocol(protocol) {
 			list = append(list, a)
 		}
@@ -238,12 +242,13 @@ func (f *Folder) PhoneAgents(protocol string) (list []*Agent) {
 	return list
 }
 
-// Select sets the agent that answers: the agent of the grant, or else the agent that Origin.Agent names. The client cannot
-// change the agent of a grant. If neither names an agent, nothing changes. values fill the variables of the prompt.
+// Select sets the agent that answers: the agent that Origin.Agent names or, without a name, the first agent of the
+// grant. If the grant has agents, it rejects all others, and the client cannot override their fields. If neither names
+// an agent, nothing changes. values fill the variables of the prompt.
 func (f *Folder) Select(o *bridge.SessionRequest, values map[string]string) error {
 	a, granted, err := f.selectAgent(o, values)
 	switch {
-	// An unknown name is an error only if the resume fails.
+	// A resumed conversation has its agent already, so an unknown name is an error only if the resume fails.
 	case err != nil && o.ResumeToken != "":
 		o.ResumeError = cmp.Or(o.ResumeError, err)
 		return nil
@@ -255,10 +260,10 @@ func (f *Folder) Select(o *bridge.SessionRequest, values map[string]string) erro
 	return nil
 }
 
-func (f *Folder) selectAgent(o *bridge.SessionRequest, values map[string]string) (a *Agent, granted bool, err error) {
+func (f *Folder) selectAgent(o *bridge.SessionRequest, values map[string]string) (a *Agent, isGranted bool, err error) {
 	name := o.Origin.Agent
 	if g := o.Grant; g != nil && len(g.Agents) > 0 {
-		granted = true
+		isGranted = true
 		switch {
 		case name == "" && strings.ContainsAny(g.Agents[0], `*?[\`):
 			return nil, true, newError(bridge.CodeForbidden, http.StatusForbidden, "This token is for %s: name one of them.",
@@ -274,16 +279,16 @@ func (f *Folder) selectAgent(o *bridge.SessionRequest, values map[string]string)
 		return nil, false, nil
 	}
 	if a = f.Find(name, o.Origin.Protocol); a == nil {
-		return nil, granted, UnknownAgent(name)
+		return nil, isGranted, NewUnknownAgentError(name)
 	}
 	if a, err = a.WithVariables(values); err != nil {
-		return nil, granted, newError(bridge.CodeBadMessage, http.StatusBadRequest, "Agent %q: %v.", name, err)
+		return nil, isGranted, newError(bridge.CodeBadMessage, http.StatusBadRequest, "Agent %q: %v.", name, err)
 	}
-	return a, granted, nil
+	return a, isGranted, nil
 }
 
-// Resolve returns the agent that a backend has chosen for a protocol, with values for its prompt. The default is an
-// agent with all defaults.
+// Resolve returns the agent that a backend has chosen for a protocol, with values for its prompt. If the backend has
+// chosen none, it returns an agent with all defaults.
 func (f *Folder) Resolve(c Choice, protocol string, values map[string]string) (*Agent, error) {
 	a := c.Agent
 	if a == nil {
@@ -292,7 +297,7 @@ func (f *Folder) Resolve(c Choice, protocol string, values map[string]string) (*
 			a = f.Find(c.Name, protocol)
 		}
 		if a == nil {
-			return nil, UnknownAgent(c.Name)
+			return nil, NewUnknownAgentError(c.Name)
 		}
 	}
 	a, err := a.WithVariables(values)
@@ -302,12 +307,12 @@ func (f *Folder) Resolve(c Choice, protocol string, values map[string]string) (*
 	return a, nil
 }
 
-// UnknownAgent returns the error for an agent that does not exist or cannot be reached by this protocol.
-func UnknownAgent(name string) error {
+// NewUnknownAgentError returns the error for an agent that does not exist or cannot be reached by this protocol.
+func NewUnknownAgentError(name string) error {
 	return newError(bridge.CodeBadMessage, http.StatusNotFound, "There is no agent %.64q here.", name)
 }
 
-// ErrorField is the Field of each [bridge.Error] about the choice of agent. The Status of these errors is set.
+// ErrorField is the Field of each [bridge.Error] about the choice of agent. These errors also have a Status.
 const ErrorField = "agent"
 
 func newError(code bridge.Code, status int, format string, args ...any) error {
@@ -316,14 +321,14 @@ func newError(code bridge.Code, status int, format string, args ...any) error {
 
 var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
-// readFile reads an agent. Its errors name the file and the line: "desk.md:4: …". known lists the operator's tools; nil
-// skips their check.
-func readFile(file, name string, known []string) (*Agent, error) {
+// readFile reads an agent. Its errors name the file and the line: "desk.md:4: …". knownTools lists the operator's
+// tools; if it is nil, tool names are not checked.
+func (f *Folder) readFile(file, name string, knownTools []string) (*Agent, error) {
 	at := func(line int, err error) error { return fmt.Errorf("%s:%d: %w", file, line, err) }
 	if !namePattern.MatchString(name) || strings.HasPrefix(name, "gemini-") || strings.HasPrefix(name, "gpt-") {
 		return nil, fmt.Errorf("%s: invalid agent name: use a-z, 0-9, - and _, and no name of a model", file)
 	}
-	if err := filewatch.CheckFile(file); err != nil {
+	if err := filewatch.CheckReloadable(file); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile(file)
@@ -341,11 +346,11 @@ func readFile(file, name string, known []string) (*Agent, error) {
 		return nil, at(1, err)
 	}
 	var document yaml.Node
-	fields, err := frontMatterJSON(front, &document)
+	fields, err := frontMatterToJSON(front, &document)
 	if err != nil {
 		return nil, at(yamlErrorLine(err), errors.New(explainYAMLError(err)))
 	}
-	a := &Agent{Name: name, knownTools: known}
+	a := &Agent{Name: name, knownTools: knownTools, project: f.project}
 	if err = a.parseFields(fields); err == nil && a.Prompt != "" {
 		err = fieldErrorf("prompt", "must follow the front matter")
 	}
@@ -365,20 +370,20 @@ func readFile(file, name string, known []string) (*Agent, error) {
 
 const fence = "---"
 
-// splitFrontMatter divides a file into its front matter and the prompt. front is padded with empty lines, so that its line
-// numbers are those of the file. Empty lines and comments may come first.
+// splitFrontMatter divides a file into its front matter and the prompt. Empty lines and comments may precede the front
+// matter. front is padded with empty lines, so that line numbers in it are those of the file.
 //
-// A malformed front matter is an error. As part of the prompt, its restrictions would not apply.
+// Malformed front matter is an error. If it counted as part of the prompt, the restrictions in it would not apply.
 func splitFrontMatter(text []byte) (front, prompt []byte, err error) {
 	lines, err := splitLines(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	begin := skipComments(lines)
-	if begin == len(lines) || !isFence(lines[begin]) {
-		return nil, []byte(strings.Join(lines, "\n")), misplacedFront(lines, begin)
+	begin := firstContentLine(lines)
+	if begin == len(lines) || !isFrontMatterFence(lines[begin]) {
+		return nil, []byte(strings.Join(lines, "\n")), checkMisplacedFrontMatter(lines, begin)
 	}
-	length := slices.IndexFunc(lines[begin+1:], isFence)
+	length := slices.IndexFunc(lines[begin+1:], isFrontMatterFence)
 	if length < 0 {
 		return nil, nil, &lineError{begin + 1, errors.New("the front matter does not end with a line of three dashes")}
 	}
@@ -399,8 +404,8 @@ func splitLines(text []byte) ([]string, error) {
 	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(text)), "\n"), nil
 }
 
-// skipComments returns the index of the first line that is neither empty nor part of an HTML comment.
-func skipComments(lines []string) int {
+// firstContentLine returns the index of the first line that is neither empty nor part of an HTML comment.
+func firstContentLine(lines []string) int {
 	inside := false
 	for i, line := range lines {
 		line = strings.TrimSpace(line)
@@ -419,26 +424,26 @@ func skipComments(lines []string) int {
 	return len(lines)
 }
 
-func isFence(line string) bool { return strings.TrimSpace(line) == fence }
+func isFrontMatterFence(line string) bool { return strings.TrimSpace(line) == fence }
 
-// almostFence matches a mistyped delimiter of front matter. It may have too many or too few dashes, dashes of a word
-// processor, or the form of another format.
+// almostFence matches a mistyped delimiter of front matter: too many or too few dashes, the dashes of a word processor,
+// or the delimiter of another format.
 var almostFence = regexp.MustCompile("^\\s*([-–—−]{1,2}|[-–—−]{4,}|[–—−]+|" +
 	"\\+{3,}|;{3,}|`{3,}\\s*(ya?ml|json|toml)?)\\s*$")
 
-// misplacedFront returns an error if a file without front matter contains lines that look like front matter. begin is the
-// index of the first line that is neither empty nor a comment.
-func misplacedFront(lines []string, begin int) error {
+// checkMisplacedFrontMatter returns an error if a file without front matter contains lines that look like front matter.
+// begin is the index of the first line that is neither empty nor a comment.
+func checkMisplacedFrontMatter(lines []string, begin int) error {
 	if begin < len(lines) && almostFence.MatchString(lines[begin]) {
 		err := fmt.Errorf("front matter begins and ends with a line of three dashes, not with %q", strings.TrimSpace(lines[begin]))
 		return &lineError{begin + 1, err}
 	}
 	open := begin
 	for i := begin; i < len(lines); i++ {
-		if !isFence(lines[i]) {
+		if !isFrontMatterFence(lines[i]) {
 			continue
 		}
-		if isFields(lines[open:i]) {
+		if areAgentFields(lines[open:i]) {
 			return &lineError{open + 1, errors.New("front matter must stand at the start of the file, between two lines of three dashes")}
 		}
 		open = i + 1
@@ -446,8 +451,8 @@ func misplacedFront(lines []string, begin int) error {
 	return nil
 }
 
-// isFields reports whether lines are YAML with only fields of an agent.
-func isFields(lines []string) bool {
+// areAgentFields reports whether the lines are YAML and contain only fields of an agent.
+func areAgentFields(lines []string) bool {
 	fields := map[string]any{}
 	if yaml.Unmarshal([]byte(strings.Join(lines, "\n")), &fields) != nil || len(fields) == 0 {
 		return false
@@ -470,8 +475,8 @@ var fieldNames = func() (names []string) {
 	return names
 }()
 
-// frontMatterJSON converts front matter to JSON. Its errors are YAML's.
-func frontMatterJSON(front []byte, document *yaml.Node) ([]byte, error) {
+// frontMatterToJSON converts front matter to JSON. It returns the errors of the YAML parser unchanged.
+func frontMatterToJSON(front []byte, document *yaml.Node) ([]byte, error) {
 	fields := map[string]any{}
 	if err := cmp.Or(yaml.Unmarshal(front, document), yaml.Unmarshal(front, &fields)); err != nil {
 		return nil, err
@@ -481,7 +486,7 @@ func frontMatterJSON(front []byte, document *yaml.Node) ([]byte, error) {
 
 var yamlErrorPrefix = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s*)?(?:line (\d+): )?`)
 
-// yamlHints maps messages of the YAML parser to what the author of an agent should do.
+// yamlHints maps messages of the YAML parser to advice for the author of an agent.
 var yamlHints = map[string]string{
 	"mapping values are not allowed":              "a value that contains a colon and a space must be in quotation marks",
 	"could not find expected ':'":                 "this line, or the one above, is neither a field nor indented under one",
@@ -493,7 +498,8 @@ var yamlHints = map[string]string{
 	"found unknown escape character":              "in double quotation marks a backslash must be doubled",
 }
 
-// explainYAMLError returns the parser's message, without the line, and a hint for the author if yamlHints has one.
+// explainYAMLError returns the parser's message without the line number. If yamlHints has advice for it, it appends the
+// advice.
 func explainYAMLError(err error) string {
 	message := yamlErrorPrefix.ReplaceAllString(err.Error(), "")
 	for found, hint := range yamlHints {
@@ -504,7 +510,7 @@ func explainYAMLError(err error) string {
 	return message
 }
 
-// yamlErrorLine returns the line that a YAML error names.
+// yamlErrorLine returns the line number in a YAML error.
 func yamlErrorLine(err error) int {
 	m := yamlErrorPrefix.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -519,18 +525,18 @@ func fieldLine(document *yaml.Node, err error) int {
 	m := &fieldError{}
 	errors.As(err, &m)
 	name, _, _ := strings.Cut(m.field[strings.LastIndex(m.field, ".")+1:], "[")
-	return max(1, keyLine(document, name))
+	return max(1, findKeyLine(document, name))
 }
 
-// keyLine returns the line of a key at any depth, or 0.
-func keyLine(node *yaml.Node, key string) (line int) {
+// findKeyLine returns the line of a key at any depth, or 0.
+func findKeyLine(node *yaml.Node, key string) (line int) {
 	for i, n := range node.Content {
 		if node.Kind == yaml.MappingNode && i%2 == 0 && n.Value == key {
 			return n.Line
 		}
 	}
 	for _, n := range node.Content {
-		line = cmp.Or(line, keyLine(n, key))
+		line = cmp.Or(line, findKeyLine(n, key))
 	}
 	return line
 }

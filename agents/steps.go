@@ -16,14 +16,15 @@ import (
 
 var (
 	heading = regexp.MustCompile(`(?i)^## +step: *(.*?) *$`)
-	// almostHeading matches a mistyped step heading, which would silently become part of the prompt.
+	// almostHeading matches a mistyped step heading. Without this check, the heading would silently become part of the
+	// prompt.
 	almostHeading = regexp.MustCompile(`(?i)^\s*#+ *step *:`)
-	// fieldPattern matches the first line of a step's fields. It accepts any name: an unknown field is an error, and
-	// not text of the step.
+	// fieldPattern matches the first line of a step's fields. It accepts any field name, so that an unknown field is an
+	// error instead of text of the step.
 	fieldPattern = regexp.MustCompile(`^[a-z_]+:(\s|$)`)
 )
 
-// lineError is an error in a prompt, with its line, from 1.
+// lineError is an error in a prompt. line counts from 1.
 type lineError struct {
 	line int
 	err  error
@@ -58,19 +59,19 @@ func (a *Agent) parseSteps() (general string, plan flow.Plan, err error) {
 		}
 	}
 	for i, s := range sections {
-		if err := s.parse(&plan[i]); err != nil {
+		if err := s.parseStep(&plan[i]); err != nil {
 			return "", nil, err
 		}
 	}
-	if m := cmp.Or(plan.Check(), a.checkTools(plan)); m != nil {
+	if m := cmp.Or(plan.Check(), a.checkStepTools(plan)); m != nil {
 		s := sections[m.Step]
 		return "", nil, &lineError{s.keyLine(m.Key), fmt.Errorf("step %q: %w", plan[m.Step].Name, m)}
 	}
 	return strings.TrimSpace(strings.Join(before, "\n")), plan, nil
 }
 
-// parse reads the fields of a step, up to the first empty line, and its text.
-func (s *section) parse(step *flow.Step) error {
+// parseStep reads the fields of a step, up to the first empty line, and its text.
+func (s *section) parseStep(step *flow.Step) error {
 	begin := max(0, slices.IndexFunc(s.lines, func(line string) bool { return strings.TrimSpace(line) != "" }))
 	end := begin
 	if begin < len(s.lines) && fieldPattern.MatchString(s.lines[begin]) {
@@ -103,7 +104,7 @@ func (s *section) parse(step *flow.Step) error {
 		case "next":
 			err = decodeNames(value, &step.Next)
 		case "ask":
-			step.Fields, err = parseAsk(value)
+			step.Fields, err = parseFieldsToAsk(value)
 		default:
 			err = errors.New("unknown field of a step; an empty line separates fields from text")
 		}
@@ -114,7 +115,7 @@ func (s *section) parse(step *flow.Step) error {
 	return nil
 }
 
-// decodeNames decodes a list of names. A single name is a list of one.
+// decodeNames decodes a list of names. It accepts a single name as a list of one.
 func decodeNames(value *yaml.Node, list *[]string) error {
 	if value.Kind == yaml.ScalarNode {
 		*list = []string{value.Value}
@@ -123,8 +124,8 @@ func decodeNames(value *yaml.Node, list *[]string) error {
 	return value.Decode(list)
 }
 
-// parseAsk parses the field "ask" of a step. It returns the values that the step asks for, in order.
-func parseAsk(value *yaml.Node) (list []flow.Field, err error) {
+// parseFieldsToAsk parses the field "ask" of a step. It returns the values that the step asks for, in order.
+func parseFieldsToAsk(value *yaml.Node) (list []flow.Field, err error) {
 	if value.Kind != yaml.MappingNode {
 		return nil, errors.New("must be a list of name: type, one per line")
 	}
@@ -138,32 +139,32 @@ func parseAsk(value *yaml.Node) (list []flow.Field, err error) {
 	return list, nil
 }
 
-// shiftLines adds the number by to the line numbers of a node and its children, so that they count from the start of the
+// shiftLines adds an offset to the line numbers of a node and its children. They then count from the start of the
 // prompt.
-func (s *section) shiftLines(node *yaml.Node, by int) {
-	node.Line += by
+func (s *section) shiftLines(node *yaml.Node, offset int) {
+	node.Line += offset
 	for _, n := range node.Content {
-		s.shiftLines(n, by)
+		s.shiftLines(n, offset)
 	}
 }
 
 // keyLine returns the line of a field of the step, or the line of the step's heading if the field is missing.
 func (s *section) keyLine(key string) int {
-	if line := keyLine(&s.fields, key); key != "" && line > 0 {
+	if line := findKeyLine(&s.fields, key); key != "" && line > 0 {
 		return line
 	}
 	return s.line
 }
 
-// checkTools returns an error if a step uses a tool that is missing in a.Tools or in a.knownTools. A nil list allows all
+// checkStepTools returns an error if a step uses a tool that a.Tools or a.knownTools lacks. A nil list allows all
 // tools.
-func (a *Agent) checkTools(plan flow.Plan) *flow.PlanError {
+func (a *Agent) checkStepTools(plan flow.Plan) *flow.PlanError {
 	for i, s := range plan {
 		for _, tool := range s.Tools {
 			switch {
 			case a.Tools != nil && !slices.Contains(a.Tools, tool) && !bridge.MatchesAny(a.Tools, tool):
 				return &flow.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("%q is not one of the agent's tools", tool)}
-			case a.knownTools != nil && !anyMatches(a.knownTools, tool):
+			case a.knownTools != nil && !matchesAny(a.knownTools, tool):
 				return &flow.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("unknown tool %q: not in the tools file", tool)}
 			}
 		}
@@ -171,7 +172,7 @@ func (a *Agent) checkTools(plan flow.Plan) *flow.PlanError {
 	return nil
 }
 
-// anyMatches reports whether any of the names matches the pattern.
-func anyMatches(names []string, pattern string) bool {
+// matchesAny reports whether any of the names matches the pattern.
+func matchesAny(names []string, pattern string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return bridge.MatchesAny([]string{pattern}, name) })
 }

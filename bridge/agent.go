@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"voxgate/bridge/flow"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/tools"
 )
@@ -22,13 +23,14 @@ type Agent struct {
 	Config json.RawMessage `json:"config,omitempty"` // a LiveConfig, for settings without a field above
 	Steps  flow.Plan       `json:"steps,omitempty"`  // steps of the conversation; their instructions follow the prompt
 	Tools  []string        `json:"tools"`            // patterns for the names of the operator's tools; nil means all granted tools
-	// JSON Schema of the result generated from the transcript at the end; nil means none
+	// Outcome is the JSON Schema of a result that is generated from the transcript when the conversation has ended; nil
+	// means no result.
 	Outcome     json.RawMessage `json:"outcome,omitempty"`
 	MaxDuration time.Duration   `json:"longest,omitempty"` // limit for a conversation; 0 means that the agent sets none
 	MaxDollars  float64         `json:"dollars,omitempty"` // limit in US dollars, per conversation; 0 means that the agent sets none
 }
 
-// MergeOver returns a with its empty fields taken from base.
+// MergeOver returns a copy of a in which the values of base fill the empty fields.
 func (a Agent) MergeOver(base Agent) Agent {
 	merged := Agent{
 		Prompt: cmp.Or(a.Prompt, base.Prompt), Voice: cmp.Or(a.Voice, base.Voice),
@@ -66,7 +68,7 @@ func (a Agent) applyTo(raw json.RawMessage) json.RawMessage {
 		setField(config, a.Model, "model")
 		setField(config, a.Prompt, instructionField)
 		if a.Voice != "" { // replaces every other way to set a voice
-			speech := subobject(subobject(config, "generationConfig"), "speechConfig")
+			speech := ensureSubobject(ensureSubobject(config, "generationConfig"), "speechConfig")
 			normalizeKey(speech, "voiceConfig")
 			speech["voiceConfig"] = map[string]any{"prebuiltVoiceConfig": map[string]any{"voiceName": a.Voice}}
 		}
@@ -76,26 +78,27 @@ func (a Agent) applyTo(raw json.RawMessage) json.RawMessage {
 
 const instructionField = "systemInstruction"
 
-// withSuffix returns the config raw with note appended to its system instruction.
-func withSuffix(raw json.RawMessage, note string) json.RawMessage {
-	return editJSON(raw, note != "", func(config map[string]any) {
+// withInstructionSuffix returns the config raw with suffix appended to its system instruction.
+func withInstructionSuffix(raw json.RawMessage, suffix string) json.RawMessage {
+	return editJSON(raw, suffix != "", func(config map[string]any) {
 		normalizeKey(config, instructionField)
 		switch text := config[instructionField].(type) {
 		case string:
-			config[instructionField] = text + "\n\n" + note
+			config[instructionField] = text + "\n\n" + suffix
 		case map[string]any:
 			parts, _ := text["parts"].([]any)
-			text["parts"] = append(parts, map[string]any{"text": note})
+			text["parts"] = append(parts, map[string]any{"text": suffix})
 		default:
-			config[instructionField] = note
+			config[instructionField] = suffix
 		}
 	})
 }
 
-// editJSON changes a JSON object by edit. It returns raw unchanged if needed is false or raw is not an object.
-func editJSON(raw json.RawMessage, needed bool, edit func(config map[string]any)) json.RawMessage {
+// editJSON returns a JSON object after edit has changed it. If isNeeded is false or raw is not an object, it returns
+// raw unchanged.
+func editJSON(raw json.RawMessage, isNeeded bool, edit func(config map[string]any)) json.RawMessage {
 	config, ok := parseObject(raw)
-	if !needed || !ok {
+	if !isNeeded || !ok {
 		return raw
 	}
 	edit(config)
@@ -106,8 +109,8 @@ func editJSON(raw json.RawMessage, needed bool, edit func(config map[string]any)
 	return changed
 }
 
-// mergeConfig merges override over base, field by field. If either is not a JSON object, it is returned, and the parser
-// rejects it later.
+// mergeConfig merges override over base, field by field. If one of them is not a JSON object, it returns that one,
+// which the parser rejects later.
 func mergeConfig(override, base json.RawMessage) json.RawMessage {
 	top, ok := parseObject(override)
 	switch {
@@ -119,11 +122,12 @@ func mergeConfig(override, base json.RawMessage) json.RawMessage {
 	return editJSON(base, true, func(config map[string]any) { mergeObjects(config, top) })
 }
 
-// atomicFields are objects that are replaced as a whole, because parts of two such objects may contradict each other.
+// atomicFields are objects that override replaces as a whole. Merging parts of two such objects could lead to a
+// contradiction.
 var atomicFields = []string{instructionField, "voiceConfig", "thinkingConfig"}
 
-// mergeObjects merges override into base. It ignores null fields of override, and adds the tools of override to those of
-// base. Both objects may use snake_case names.
+// mergeObjects merges override into base. It ignores fields of override that are null, and appends the tools of
+// override to those of base. Both objects may use snake_case names.
 func mergeObjects(base, override map[string]any) {
 	for name, value := range override {
 		if value == nil {
@@ -151,7 +155,7 @@ func parseObject(raw json.RawMessage) (config map[string]any, ok bool) {
 	if len(raw) == 0 {
 		return map[string]any{}, true
 	}
-	// Decode keeps all digits of numbers.
+	// tools.Decode keeps all digits of numbers.
 	value, err := tools.Decode(raw)
 	if value == nil {
 		value = map[string]any{}
@@ -160,22 +164,22 @@ func parseObject(raw json.RawMessage) (config map[string]any, ok bool) {
 	return config, ok && err == nil
 }
 
-// setField sets the field at the end of a path, and creates missing objects on the path. An empty value leaves object
-// unchanged.
+// setField sets the field at the end of a path, and creates objects that are missing on the path. If value is empty, it
+// changes nothing.
 func setField(object map[string]any, value string, path ...string) {
 	if value == "" {
 		return
 	}
 	for _, name := range path[:len(path)-1] {
-		object = subobject(object, name)
+		object = ensureSubobject(object, name)
 	}
 	last := path[len(path)-1]
 	normalizeKey(object, last)
 	object[last] = value
 }
 
-// subobject returns the object in a field, and creates it if missing.
-func subobject(object map[string]any, name string) map[string]any {
+// ensureSubobject returns the object in a field. If the field has no object, it creates one.
+func ensureSubobject(object map[string]any, name string) map[string]any {
 	normalizeKey(object, name)
 	in, ok := object[name].(map[string]any)
 	if !ok {
@@ -195,8 +199,13 @@ func normalizeKey(object map[string]any, name string) {
 	}
 }
 
-// CheckConfig validates a LiveConfig for any model.
-func CheckConfig(raw json.RawMessage) error {
-	_, err := liveconfig.Parse(raw, "config", liveconfig.Scope{})
+// CheckConfig returns an error if a LiveConfig is invalid for the model that it names, or for the default model. project
+// is the project on Vertex AI, or "" for the Gemini API.
+func CheckConfig(raw json.RawMessage, project string) error {
+	var scope liveconfig.Scope
+	if project != "" {
+		scope.Vertex = &api.Vertex{Project: project}
+	}
+	_, err := liveconfig.Parse(raw, "config", scope)
 	return err
 }

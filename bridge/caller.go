@@ -9,17 +9,17 @@ import (
 	"voxgate/internal/crash"
 )
 
-// serveCaller serves c until c leaves or is replaced, or the conversation ends. The flag first means that c has opened
-// the conversation. serveCaller calls admitted as soon as another caller can replace c.
-func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, first bool, admitted func()) error {
+// serveCaller serves c until c leaves or is replaced, or the conversation ends. opensSession means that c opens the
+// conversation and does not continue it. serveCaller calls onRegistered as soon as another caller can replace c.
+func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, opensSession bool, onRegistered func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	v := &callerConn{
-		caller: c, request: o, isFirst: first, cancel: cancel,
+		caller: c, request: o, isFirst: opensSession, cancel: cancel,
 		ready: make(chan struct{}), served: make(chan struct{}), parked: make(chan struct{}),
 	}
 	old := s.setCurrent(v)
-	admitted()
+	onRegistered()
 	if old != nil {
 		old.cancel(ErrReplaced)
 		<-old.served
@@ -28,7 +28,7 @@ func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, f
 	case s.callerConns <- v:
 	case <-s.done:
 		close(v.served)
-		if !first {
+		if !opensSession {
 			return errEnded
 		}
 		return s.endReason
@@ -56,7 +56,7 @@ func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, f
 	return err
 }
 
-// onArrival sends a caller the state of the conversation and the events it has missed.
+// onArrival sends an arriving caller the state of the conversation and the events that it has missed.
 func (s *Session) onArrival(ctx context.Context, v *callerConn) {
 	defer close(v.ready)
 	v.hasArrived = true
@@ -88,11 +88,11 @@ func (s *Session) onArrival(ctx context.Context, v *callerConn) {
 	}
 }
 
-// resumeCaller starts sending events to a returning caller, beginning with a SetupComplete. If the model was never
-// connected, a second SetupComplete follows when it is connected.
+// resumeCaller starts sending events to a returning caller. The first is a SetupComplete. If the model was never
+// connected, a second SetupComplete follows once it is.
 func (s *Session) resumeCaller(v *callerConn) {
 	s.log.Info("caller returned")
-	done := s.setupComplete()
+	done := s.buildSetupComplete()
 	done.Resumed, done.ReceivedIDs = true, s.receivedIDs.newestIDs()
 	if s.isResumable() {
 		done.ResumeToken = s.host.tokens.issueToken(s.id, v.request.ResumeToken)
@@ -104,7 +104,7 @@ func (s *Session) resumeCaller(v *callerConn) {
 	s.subscribers.resumeEvents(v, done, !s.isParked, s.calls.IsOpen, playing)
 }
 
-// onDeparture parks the conversation, or ends it.
+// onDeparture parks the conversation of a caller that has left, or ends it.
 func (s *Session) onDeparture(ctx context.Context, v *callerConn) {
 	if !s.subscribers.removeCaller(v, s.calls.IsOpen) {
 		close(v.parked)
@@ -117,7 +117,7 @@ func (s *Session) onDeparture(ctx context.Context, v *callerConn) {
 	if s.releaseIfMoving() {
 		return
 	}
-	s.log.Info("caller lost, conversation parked", "for", s.parkDuration())
+	s.log.Info("caller lost, conversation parked", "for", s.lostCallerWait())
 	s.output.interrupt(ByClient, false) // a returning caller does not want an answer that was not heard
 	s.setHold(ctx, Pause{})
 	if s.keeper.Config().Options.Manual && s.user.isSpeaking {
@@ -126,12 +126,12 @@ func (s *Session) onDeparture(ctx context.Context, v *callerConn) {
 	s.isParked = true
 	s.status.setState(s.currentState())
 	close(v.parked)
-	s.keeper.Park(ctx)
-	s.clock.Set(alarmPark, s.parkDuration())
+	s.keeper.KeepForReturn(ctx)
+	s.clock.Set(alarmPark, s.lostCallerWait())
 }
 
-// endSpeechOfLostCaller ends a speech that the lost caller had started. QueueMark fails only if the queue is full of
-// marks, so its error is ignored.
+// endSpeechOfLostCaller ends the speech that the lost caller has started. It ignores the error of QueueMark, which
+// fails only if the queue is full of marks.
 func (s *Session) endSpeechOfLostCaller() {
 	if s.keeper.Config().Options.Turns.By == turns.ByGateway {
 		_ = s.uplink.QueueMark(uplink.MarkPause)

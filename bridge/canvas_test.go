@@ -302,7 +302,7 @@ func TestToolProgress(t *testing.T) {
 	} {
 		runWithFakeClock(t, func(t *testing.T) {
 			r := newHarness(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-				tools.Progress(ctx, json.RawMessage(`{"percent":50}`))
+				tools.ReportProgress(ctx, json.RawMessage(`{"percent":50}`))
 				return json.RawMessage(`{"percent":100}`), nil
 			}))
 			config := fmt.Appendf(nil, `{"model":%q,"tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`, model)

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// moveRetry is the time after which a caller that has not moved is asked again. The other gateway may have been
-	// unreachable.
+	// moveRetry is the time after which a caller that was asked to move, but has not moved, is asked again. The other
+	// gateway may have been unreachable.
 	moveRetry = 5 * time.Second
-	// handleWait limits how long a move waits for a resumption handle that covers the last turn. After handleWait, the
-	// caller moves without a handle.
+	// handleWait limits how long a move waits until there is a resumption handle that covers the last turn. After that,
+	// the caller moves without such a handle.
 	handleWait = 10 * time.Second
-	// drainParkTime limits how long a draining gateway waits for a lost caller that can only come back to this gateway. A
-	// web page is back within 1 s.
+	// drainParkTime limits how long a stopping gateway waits for a lost caller that can return only to this gateway. A
+	// web page returns within 1 s.
 	drainParkTime = 5 * time.Second
 )
 
@@ -35,7 +35,7 @@ func (s *Session) buildSnapshot() *snapshot {
 		s.request.AgentLocked, s.request.AgentNamed, s.request.FarewellPrompt
 	n.Config, n.BackendAgent, n.BackendFunctions = s.steering.callerConfig, s.steering.agent, s.steering.functions
 	n.Step = s.steering.flow.State
-	n.Handle, n.Started, n.Received = s.keeper.Handle(), s.started, s.receivedIDs.newestIDs()
+	n.Handle, n.Started, n.Received = s.keeper.ResumptionHandle(), s.started, s.receivedIDs.newestIDs()
 	n.UsedTokens, n.Dollars, n.ContextTokens = s.costs.meter.Total(), s.costs.totalDollars(), s.costs.estimate.context
 	n.Pauses = s.recording.pauses
 	if s.costs.isMoneyLimited {
@@ -53,14 +53,14 @@ func (s *Session) buildSnapshot() *snapshot {
 	return n
 }
 
-// isMovable reports whether another gateway could continue the conversation. It could not if an endpoint or a tool
-// keeps state in this gateway's memory.
+// isMovable reports whether another gateway could continue the conversation. It cannot if an endpoint or a tool keeps
+// state in this gateway's memory.
 func (s *Session) isMovable() bool {
 	return s.isResumable() && s.request.EndpointState == nil && s.request.Tools == nil
 }
 
-// catchUpRestored continues a conversation that began at another gateway. The loop calls it just before the caller
-// arrives.
+// catchUpRestored continues a conversation that began at another gateway, for example with its open question and tool
+// calls. The loop calls it just before the caller arrives.
 func (s *Session) catchUpRestored() {
 	n := s.cluster.restoredFrom
 	s.cluster.restoredFrom = nil
@@ -85,34 +85,34 @@ func (s *Session) catchUpRestored() {
 	}
 }
 
-// onDrain asks the caller to move to another gateway, if possible. The duration stops is the time until this gateway
-// stops; 0 means that this gateway goes on running.
-func (s *Session) onDrain(stops time.Duration) {
-	if stops > 0 {
+// onDrain asks the caller to move to another gateway, if possible. stopsIn is the time until this gateway stops. 0
+// means that this gateway keeps running.
+func (s *Session) onDrain(stopsIn time.Duration) {
+	if stopsIn > 0 {
 		s.notify(Log{
-			Level: "warn", Message: fmt.Sprintf("The gateway stops in %v; this conversation has until then.", stops),
-			Details: map[string]any{"stopsInMs": stops.Milliseconds()},
+			Level: "warn", Message: fmt.Sprintf("The gateway stops in %v; this conversation has until then.", stopsIn),
+			Details: map[string]any{"stopsInMs": stopsIn.Milliseconds()},
 		})
 	}
 	if s.isMovable() && s.cluster.requestMove() && s.isParked && s.releaseIfMoving() {
 		return
 	}
-	if s.cluster.isStopping = stops > 0; s.cluster.isStopping && s.isParked {
+	if s.cluster.isStopping = stopsIn > 0; s.cluster.isStopping && s.isParked {
 		s.endWith(ErrShutdown) // the caller could not come back to this gateway
 	}
 }
 
-// parkDuration returns how long to wait for a lost caller. A gateway that is about to stop waits for drainParkTime at
-// most.
-func (s *Session) parkDuration() time.Duration {
+// lostCallerWait returns how long to wait for a lost caller to return. If this gateway is about to stop, the wait is at
+// most drainParkTime.
+func (s *Session) lostCallerWait() time.Duration {
 	if s.cluster.isStopping {
 		return min(s.host.options.Park, drainParkTime)
 	}
 	return s.host.options.Park
 }
 
-// askToMove asks the caller to move to another gateway, at a moment when that interrupts nothing.
-func (s *Session) askToMove() {
+// askToMoveIfQuiet asks the caller to move to another gateway. It does so only at a moment when the move interrupts nothing.
+func (s *Session) askToMoveIfQuiet() {
 	m := &s.cluster
 	quiet := m.moveWanted && !m.callerAsked && s.status.state == StateLive && s.voice.QueuedDuration() == 0
 	if !quiet || !s.keeper.IsQuiet(time.Since(m.wantedSince) < handleWait) {
@@ -127,9 +127,9 @@ func (s *Session) askToMove() {
 	s.notify(Move{})
 }
 
-// releaseIfMoving ends the conversation at this gateway, and returns true, if its caller has moved or will come back to
-// another gateway.
-func (s *Session) releaseIfMoving() bool {
+// releaseIfMoving ends the conversation at this gateway if its caller should move and another gateway can continue the
+// conversation. isReleased reports whether it has ended the conversation.
+func (s *Session) releaseIfMoving() (isReleased bool) {
 	if !s.cluster.moveWanted || !s.isMovable() || s.host.cluster.IsAlone() {
 		return false
 	}

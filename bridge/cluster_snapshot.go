@@ -42,7 +42,8 @@ type snapshot struct {
 	Dollars         *float64    `json:",omitempty"`      // cost of the tokens; nil means unknown
 	NextTurn        int         `json:"Turn"`            // number of the next turn
 	Pauses          []Span      `json:",omitempty"`      // pauses of the recording; if the last pause has no end, the recording is paused
-	// model whose price a gateway must know to continue the conversation; set if money is limited
+	// PricedModel is the model whose price a gateway must know to continue the conversation. It is set if the
+	// conversation has a money limit.
 	PricedModel  string                     `json:"Priced,omitempty"`
 	CoveredTurn  int                        `json:"Known"`              // last turn that Handle covers
 	SpeakingTurn int                        `json:"Speaking,omitempty"` // turn in progress; 0 means none
@@ -79,21 +80,21 @@ type clusterState struct {
 // markChanged records that the conversation has changed since the last snapshot.
 func (c *clusterState) markChanged() { c.hasChanges = true }
 
-// saveSnapshot writes the conversation to the store, if it has changed. A conversation that cannot move is written
-// once, with the name of its gateway only.
-func (c *clusterState) saveSnapshot(movable bool, snapshot func() *snapshot) {
+// queueSnapshotIfChanged queues a snapshot of the conversation for the store if the conversation has changed. If the
+// conversation cannot move, it is queued only once, and the snapshot has only the name of its gateway.
+func (c *clusterState) queueSnapshotIfChanged(isMovable bool, build func() *snapshot) {
 	changed := c.hasChanges
 	c.hasChanges = false
-	if !changed || c.entry == nil || c.isOwnerStored && !movable {
+	if !changed || c.entry == nil || c.isOwnerStored && !isMovable {
 		return
 	}
-	c.isOwnerStored = !movable
-	c.entry.QueueSnapshot(snapshot())
+	c.isOwnerStored = !isMovable
+	c.entry.QueueSnapshot(build())
 }
 
-// requestMove records that the caller should be asked, at a good moment, to move. It returns false if this was recorded
-// before.
-func (c *clusterState) requestMove() bool {
+// requestMove records that the caller should move; the loop will ask it at a good moment. isNew is false if this was
+// recorded before.
+func (c *clusterState) requestMove() (isNew bool) {
 	if c.moveWanted {
 		return false
 	}

@@ -10,40 +10,41 @@ import (
 	"voxgate/bridge/flow"
 )
 
-// errStoreUnavailable rejects a resume while the store is unreachable. Only the store knows the conversation's gateway.
+// errStoreUnavailable rejects a resume while the store does not answer, because only the store knows which gateway has
+// the conversation.
 var errStoreUnavailable = &Error{Code: CodeBusy, Message: "The conversation cannot be looked up just now.", Retry: time.Second}
 
 // resumeSession takes over the conversation of a resume token that this gateway does not know. It returns nil if no
-// gateway has it.
+// gateway has the conversation.
 //
-// Until done is called, other resumes of the conversation wait. Without this, two resumes could make this gateway run
-// the conversation twice.
-func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session, done func(), err error) {
+// Other resumes of the conversation wait until unlock is called. Otherwise two resumes could make this gateway run the
+// conversation twice.
+func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session, unlock func(), err error) {
 	id := parseSessionID(o.ResumeToken)
 	if id == "" {
 		return nil, nil, nil
 	}
-	if done, err = h.lockResume(ctx, id); err != nil {
+	if unlock, err = h.lockResume(ctx, id); err != nil {
 		return nil, nil, err
 	}
 	if s = h.localSession(o); s == nil { // otherwise another resume has taken the conversation meanwhile
-		s, err = h.takeOverSession(ctx, id, o)
+		s, err = h.tryTakeOver(ctx, id, o)
 	}
 	if s == nil {
-		done()
+		unlock()
 	}
-	return s, done, err
+	return s, unlock, err
 }
 
-// takeOverSession takes a conversation over from another gateway. It returns nil if the conversation does not exist, or
-// if o may not continue it.
-func (h *Host) takeOverSession(ctx context.Context, id string, o SessionRequest) (*Session, error) {
+// tryTakeOver takes over a conversation from another gateway. It returns nil if the conversation does not exist or o
+// may not continue it.
+func (h *Host) tryTakeOver(ctx context.Context, id string, o SessionRequest) (s *Session, err error) {
 	var found *snapshot
 	generation, err := h.cluster.TakeOver(ctx, id, func(value []byte) (cluster.Snapshot, error) {
 		found = &snapshot{}
 		return found, json.Unmarshal(value, found)
 	}, func(generation uint64) bool {
-		return found.acceptsResume(o) && h.knowsPrice(found.PricedModel) && h.waitUntilGone(id, generation)
+		return found.acceptsResume(o) && h.knowsPrice(found.PricedModel) && h.endLocalIfTaken(id, generation)
 	})
 	switch {
 	case errors.Is(err, cluster.ErrUnavailable):
@@ -54,8 +55,9 @@ func (h *Host) takeOverSession(ctx context.Context, id string, o SessionRequest)
 	return h.adoptSession(id, found, generation, o)
 }
 
-// lockResume waits until no other resume of a conversation is in progress, and blocks others until done is called.
-func (h *Host) lockResume(ctx context.Context, id string) (done func(), err error) {
+// lockResume waits until no other resume of the conversation is in progress. It then makes further resumes wait until
+// unlock is called.
+func (h *Host) lockResume(ctx context.Context, id string) (unlock func(), err error) {
 	unlocked := make(chan struct{})
 	for {
 		h.mu.Lock()
@@ -80,16 +82,17 @@ func (h *Host) lockResume(ctx context.Context, id string) (done func(), err erro
 	}
 }
 
-// knowsPrice reports whether this gateway knows the price of a model, so that it can limit the spending. "" means
-// that no limit is needed.
+// knowsPrice reports whether this gateway knows the price of a model, which it needs to limit the spending. model is ""
+// if no limit is needed.
 func (h *Host) knowsPrice(model string) bool {
 	_, ok := h.PriceOf(model)
 	return ok || model == ""
 }
 
-// waitUntilGone waits until a conversation has ended at this gateway, and returns true. It returns false at once if
-// this gateway still owns the conversation. generation is the conversation's generation in the store.
-func (h *Host) waitUntilGone(id string, generation uint64) bool {
+// endLocalIfTaken ends a conversation at this gateway if another gateway has taken it over, and waits until it has
+// ended. isGoneHere is false if this gateway still owns the conversation. It is true if the conversation has ended
+// here, or was never here. generation is the generation of the conversation in the store.
+func (h *Host) endLocalIfTaken(id string, generation uint64) (isGoneHere bool) {
 	h.mu.Lock()
 	here := h.sessions[id]
 	h.mu.Unlock()
@@ -109,11 +112,11 @@ func (h *Host) waitUntilGone(id string, generation uint64) bool {
 
 // adoptSession starts the loop of a conversation that was taken over.
 func (h *Host) adoptSession(id string, found *snapshot, generation uint64, o SessionRequest) (*Session, error) {
-	s, err := h.restoreSession(id, found, o)
+	s, err := h.newParkedSession(id, found, o)
 	if err != nil {
 		return nil, AsError(err)
 	}
-	o.Account.ContinueSession(Cost{Tokens: firstTurnTokens})
+	o.Account.CountTakenOverSession(Cost{Tokens: firstTurnTokens})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -130,13 +133,14 @@ func (h *Host) adoptSession(id string, found *snapshot, generation uint64, o Ses
 	return s, nil
 }
 
-// restoreSession returns a conversation restored from a snapshot: parked, until its caller arrives.
-func (h *Host) restoreSession(id string, n *snapshot, o SessionRequest) (*Session, error) {
+// newParkedSession returns a conversation restored from a snapshot. Its loop does not run yet. The conversation is parked
+// until its caller arrives.
+func (h *Host) newParkedSession(id string, n *snapshot, o SessionRequest) (*Session, error) {
 	o.Origin, o.Grant, o.NoCues, o.Resumable = n.Origin, n.Grant, n.NoCues, true
 	o.Agent, o.Override, o.Config, o.AgentLocked, o.AgentNamed, o.FarewellPrompt = n.OperatorAgent, n.WebhookAgent, n.Config,
 		n.AgentLocked, n.AgentNamed, n.FarewellPrompt
 	o.GreetingPrompt = "" // the greeting was spoken at the gateway where the conversation began
-	steering := *newSteeringAt(n.Config, flow.ResumeFlow(o.MergedAgent().Steps, n.Step))
+	steering := *newSteeringWithFlow(n.Config, flow.ResumeFlow(o.MergedAgent().Steps, n.Step))
 	if err := steering.applyUpdate(BackendUpdate{Agent: n.BackendAgent, Functions: n.BackendFunctions}); err != nil {
 		return nil, err
 	}

@@ -202,7 +202,7 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 			r.cutNetwork(l)
 			time.Sleep(10 * time.Second)
 			r.up.SetFailure(0, nil)
-			return r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
+			return r.up.NextConn().AssertSetup("", "h").AcceptSetup()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,8 +9,7 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// maxHeldBytes limits the size of the parts kept for an incomplete typed turn. A message with a picture and some text
-// fits.
+// maxHeldBytes limits the total size of the parts of an incomplete typed turn. A picture and some text fit.
 const maxHeldBytes = 12 << 20
 
 var (
@@ -64,7 +63,7 @@ func (c EndAfterSpeaking) run(_ context.Context, s *Session) error {
 }
 
 func (c GetContext) run(_ context.Context, s *Session) error {
-	s.answer(c.ReplyTo, History{s.transcript.Entries()})
+	s.notifyReply(c.ReplyTo, History{s.transcript.Entries()})
 	return nil
 }
 
@@ -85,16 +84,16 @@ func (c takenCommand) run(_ context.Context, s *Session) error {
 
 func (c PauseRecording) run(_ context.Context, s *Session) error { return s.recording.setPaused(c.On) }
 
-// run only makes Activity a [Command]: [Session.Do] queues a mark itself, without the loop.
+// run exists only because a [Command] needs it: [Session.Do] queues the mark itself, outside the loop.
 func (c Activity) run(_ context.Context, s *Session) error {
-	return markError(s.uplink.QueueMark(uplink.Mark(c)))
+	return toMarkError(s.uplink.QueueMark(uplink.Mark(c)))
 }
 
 func (c ToolResponse) run(_ context.Context, s *Session) error {
 	return s.calls.HandleResponse(toolcalls.Response(c))
 }
 
-// requestsAnswer reports whether the model has to answer a command.
+// requestsAnswer reports whether a command makes the model answer.
 func requestsAnswer(c Command) bool {
 	switch c := c.(type) {
 	case Message:
@@ -106,15 +105,15 @@ func requestsAnswer(c Command) bool {
 }
 
 // sendText sends real-time text. It returns false if the queue is full.
-func (s *Session) sendText(text string) bool {
+func (s *Session) sendText(text string) (isQueued bool) {
 	s.user.promptCount = 0
 	s.output.recordTypedText(s.output.questionTurn(), text)
-	ok := s.uplink.QueueMessage(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: s.output.withNote(text)}})
+	ok := s.uplink.QueueMessage(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: s.output.prependUnheardNote(text)}})
 	s.expectTextReply(ByText)
 	return ok
 }
 
-// sendMessage sends a typed turn, or holds its parts back.
+// sendMessage sends a typed turn, or keeps its parts until the turn is complete.
 func (s *Session) sendMessage(m Message) error {
 	s.user.promptCount = 0
 	parts := wire.TextPart(m.Text)
@@ -126,7 +125,8 @@ func (s *Session) sendMessage(m Message) error {
 	}
 	profile := s.keeper.Config().Profile
 	wholeTurns := profile.Seeds && !profile.Appends
-	// The model would answer each part, so the parts of an incomplete turn wait for the rest.
+	// A model that accepts only whole turns would answer each part, so the parts of an incomplete turn are kept until
+	// the turn is complete.
 	if wholeTurns && !m.TurnComplete {
 		held := s.heldParts.Concat(parts)
 		if held.Size() > maxHeldBytes {
@@ -151,13 +151,13 @@ func (s *Session) sendMessage(m Message) error {
 		s.output.recordTypedText(turn, parts.Text())
 	}
 	s.hasOpenTurn = !m.TurnComplete
-	if note := s.output.noteFor(); note != "" {
+	if note := s.output.takeTextNote(); note != "" {
 		parts = wire.TextPart(note).Concat(parts)
 	}
 	t := uplink.Turn{Parts: parts.JSON(), Complete: m.TurnComplete}
-	// The model takes the video into account only while it receives speech, so a typed turn contains the newest picture.
+	// The model looks at the video only while it receives speech. So the newest picture is added to a typed turn.
 	if m.TurnComplete && parts.Len() > 0 && parts.OnlyText() && !s.request.NoCues {
-		t.Picture = s.uplink.PictureForTurn()
+		t.Picture = s.uplink.TakePictureForTurn()
 	}
 	s.heldParts = wire.Parts{}
 	if !s.uplink.QueueTurn(t) {
@@ -166,8 +166,8 @@ func (s *Session) sendMessage(m Message) error {
 	return nil
 }
 
-// run adds turns to the model's context. The model does not answer them. Each question of the person begins a turn of
-// the transcript.
+// run adds turns to the model's context. The model does not answer them. In the transcript, each question of the person
+// begins a new turn.
 func (c PrefillTurns) run(_ context.Context, s *Session) error {
 	turns := c.Turns
 	config := s.keeper.Config()
@@ -202,7 +202,8 @@ func (c PrefillTurns) run(_ context.Context, s *Session) error {
 	return nil
 }
 
-// stopAnswer interrupts the answer in progress. If the model has not begun to speak, its answer will be discarded.
+// stopAnswer interrupts the answer in progress. If the model has not begun to speak, the answer is discarded when it
+// comes.
 func (s *Session) stopAnswer(ctx context.Context) {
 	thinking := s.output.turn.state == turnThinking
 	s.output.interrupt(ByClient, false)
@@ -216,8 +217,8 @@ func (s *Session) stopAnswer(ctx context.Context) {
 	}
 }
 
-// isStop reports whether m is an empty turn that only stops the current answer. Such a turn is not sent to a model that
-// would then continue the answer.
+// isStop reports whether m is an empty turn whose only purpose is to stop the current answer. It returns false for
+// models that do not continue an interrupted answer, because these may receive the empty turn.
 func (s *Session) isStop(m Message) bool {
 	if !m.TurnComplete || m.Text != "" || !s.keeper.Config().Profile.InterruptedAnswersContinue || s.hasOpenTurn {
 		return false
@@ -228,14 +229,14 @@ func (s *Session) isStop(m Message) bool {
 
 func (c Prompt) run(_ context.Context, s *Session) error { return s.promptModel(c.Instruction) }
 
-// promptModel makes the model speak, with an instruction that only the model sees.
+// promptModel interrupts the current answer, and makes the model speak. Only the model sees the instruction.
 func (s *Session) promptModel(instruction string) error {
 	if instruction == "" {
 		return &Error{Code: CodeBadMessage, Message: "The model needs an instruction to respond to."}
 	}
 	s.output.interrupt(ByClient, true)
 	s.expectTextReply(ByClient)
-	instruction = s.output.withNote(instruction)
+	instruction = s.output.prependUnheardNote(instruction)
 	if !s.uplink.QueueTurn(uplink.Turn{Parts: wire.TextPart(instruction).JSON(), Complete: true}) {
 		return errTooManyMessages
 	}
@@ -261,7 +262,7 @@ func (s *Session) setHold(ctx context.Context, p Pause) {
 	}
 }
 
-// run clears the history. The model continues in a fresh session without it.
+// run clears the history. The model continues in a new session, which does not have the history.
 func (c ClearContext) run(ctx context.Context, s *Session) error {
 	if s.keeper.PendingClears() >= maxPendingAnswers {
 		return errTooManyRequests

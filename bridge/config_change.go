@@ -11,7 +11,7 @@ import (
 	"voxgate/bridge/upstream"
 )
 
-// configChange describes a change of the configuration while Gemini processes it. It is the
+// configChange is a change of the configuration whose result from Gemini is still to come. It is the
 // [upstream.ConfigChange.Origin] of that change.
 type configChange struct {
 	before  configSnapshot // configuration to restore if Gemini rejects the change
@@ -36,14 +36,14 @@ func (s *Session) restoreConfig(to configSnapshot) {
 	s.costs.setDollarLimit(s.request.MaxDollars())
 }
 
-// maxPendingAnswers limits the unanswered requests of one kind, per conversation.
+// maxPendingAnswers limits the requests of one kind that a conversation may have without an answer.
 const maxPendingAnswers = 64
 
 var errTooManyRequests = &Error{
 	Code: CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are pending already.", maxPendingAnswers),
 }
 
-// run changes the configuration at the caller's request. If the new configuration is rejected, the current one stays
+// run changes the configuration at the caller's request. If Gemini rejects the new configuration, the current one stays
 // in force.
 func (c UpdateConfig) run(ctx context.Context, s *Session) error {
 	if s.keeper.PendingChanges() >= maxPendingAnswers {
@@ -56,13 +56,14 @@ func (c UpdateConfig) run(ctx context.Context, s *Session) error {
 	}
 	config, err := s.parseConfig(c.Config)
 	if err == nil {
+		s.steering.callerConfig = c.Config
 		s.costs.setDollarLimit(s.request.MaxDollars())
 	} else {
 		s.restoreConfig(change.before)
 	}
 	s.reportConfigWarnings(config)
 	s.sendConfigChange(ctx, change, config, err)
-	if s.reportStep(change.before.steering.flow.Step) {
+	if s.reportStepChange(change.before.steering.flow.Step) {
 		s.steering.appliedStep = s.steering.flow.Step
 	}
 	return nil
@@ -75,7 +76,7 @@ func (c BackendUpdate) run(ctx context.Context, s *Session) error {
 		return err
 	}
 	s.sendConfigChange(ctx, change, config, nil)
-	s.reportStep(change.before.steering.flow.Step)
+	s.reportStepChange(change.before.steering.flow.Step)
 	return nil
 }
 
@@ -92,12 +93,12 @@ func (c advanceStep) run(ctx context.Context, s *Session) error {
 	if s.sendConfigChange(ctx, change, config, nil) {
 		delete(*c.answer, flow.InstructionKey) // the new configuration gives the model the instruction, before this answer
 	}
-	s.reportStep(change.before.steering.flow.Step)
+	s.reportStepChange(change.before.steering.flow.Step)
 	return nil
 }
 
-// changeSteering applies a change of the steering, and returns the resulting configuration. After an error, nothing has
-// changed, except that newly collected fields stay after errSameStep.
+// changeSteering applies a change of the steering, and returns the resulting configuration. After an error, it restores
+// the previous state. The only exception is errSameStep, after which newly collected fields are kept.
 func (s *Session) changeSteering(apply func() error) (*configChange, liveconfig.Config, error) {
 	change := &configChange{before: s.snapshotConfig()}
 	err := apply()
@@ -115,9 +116,10 @@ func (s *Session) changeSteering(apply func() error) (*configChange, liveconfig.
 }
 
 // parseConfig merges a configuration of the caller with the settings of the agent and the backend, and parses the
-// result. A valid configuration becomes callerConfig of the steering.
-func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
-	config, err := liveconfig.Parse(s.request.buildConfig(raw, &s.steering), "payload", s.host.configScope(s.gatewayTools, &s.request,
+// result. It returns an error if the grant does not allow the model, or if the model's first turn may exceed the
+// budget.
+func (s *Session) parseConfig(callerConfig json.RawMessage) (liveconfig.Config, error) {
+	config, err := liveconfig.Parse(s.request.buildConfig(callerConfig, &s.steering), "payload", s.host.configScope(s.gatewayTools, &s.request,
 		s.steering.flow))
 	if err == nil {
 		err = s.request.Grant.checkModel(config, "payload")
@@ -125,16 +127,13 @@ func (s *Session) parseConfig(raw json.RawMessage) (liveconfig.Config, error) {
 	if err == nil {
 		_, err = s.host.checkBudget(s.request, config, "payload")
 	}
-	if err == nil {
-		s.steering.callerConfig = raw
-	}
 	return config, err
 }
 
-// sendConfigChange sends a change to Gemini. [Session.onConfigResult] gets the results, in the order of the changes. If
-// rejection is set, it becomes the result. sent means that Gemini gets the change before everything that is sent later;
-// otherwise the change waits.
-func (s *Session) sendConfigChange(ctx context.Context, change *configChange, config liveconfig.Config, rejection error) (sent bool) {
+// sendConfigChange sends a change to Gemini. [Session.onConfigResult] gets the results in the order of the changes. If
+// rejection is not nil, it becomes the result. isSent is true if Gemini gets the change before everything that is sent
+// later, and false if the change has to wait.
+func (s *Session) sendConfigChange(ctx context.Context, change *configChange, config liveconfig.Config, rejection error) (isSent bool) {
 	if s.newestChange != nil {
 		s.newestChange.next = change
 	}
@@ -157,14 +156,14 @@ func (s *Session) onConfigResult(result upstream.ConfigResult) {
 		s.onStepResult(change.step, result.Err)
 		return
 	case result.Err != nil:
-		s.answer(change.replyTo, SetupFailed{newConfigError(result.Err)})
+		s.notifyReply(change.replyTo, SetupFailed{newConfigError(result.Err)})
 		return
 	}
 	record := s.keeper.Config().Options.Record
 	s.recording.applyConfig(record)
-	done := s.setupComplete()
+	done := s.buildSetupComplete()
 	done.Update = true
-	s.answer(change.replyTo, done)
+	s.notifyReply(change.replyTo, done)
 	s.recording.announceState(record)
 }
 
@@ -181,14 +180,15 @@ func newConfigError(err error) *Error {
 	return &e
 }
 
-// rollBackConfig undoes a change that Gemini has rejected. It keeps the steps taken meanwhile if the plan is the same.
+// rollBackConfig undoes a change that Gemini has rejected. If the plan is the same before and after, steps that were
+// taken meanwhile stay.
 func (s *Session) rollBackConfig(to configSnapshot) {
 	now := s.steering
 	s.restoreConfig(to)
 	if now.flow.HasSamePlan(to.steering.flow) {
 		s.steering.flow, s.steering.appliedStep = now.flow, now.appliedStep
 	}
-	s.reportStep(now.flow.Step)
+	s.reportStepChange(now.flow.Step)
 }
 
 // onStepResult records whether the model has accepted the configuration of a step. If not, the previous step stays in
@@ -201,14 +201,14 @@ func (s *Session) onStepResult(name string, err error) {
 	case name == t.flow.Step: // otherwise the conversation is in a later step already, whose own result follows
 		s.warnDeveloper(fmt.Sprintf("Gemini rejected the instruction or the tools of the step %q: %s", name, newConfigError(err).Message))
 		t.flow.Step = t.appliedStep
-		s.reportStep(name)
+		s.reportStepChange(name)
 		_ = s.promptModel(fmt.Sprintf("The step %q cannot begin, because of a fault of the system: you are in the step %q again. "+
 			"Say briefly that this does not work just now, go on without it, and do not try it again.", name, t.appliedStep))
 	}
 }
 
-// reportStep reports the current step, unless it is still the step named before. another is true if the step has changed.
-func (s *Session) reportStep(before string) (another bool) {
+// reportStepChange reports the current step if it is not the step named in before.
+func (s *Session) reportStepChange(before string) (isChanged bool) {
 	now := s.steering.flow
 	if now.Step == before {
 		return false
@@ -219,8 +219,8 @@ func (s *Session) reportStep(before string) (another bool) {
 	return true
 }
 
-// reportConfigWarnings informs the client about dropped or changed parts of its config. It also names functions that
-// the model does not have as declared.
+// reportConfigWarnings tells the client which parts of its config were dropped or changed, and which functions the
+// model does not have exactly as declared.
 func (s *Session) reportConfigWarnings(config liveconfig.Config) {
 	for _, w := range config.Warnings {
 		s.warnDeveloper(w)

@@ -33,7 +33,7 @@ func TestLongConversation(t *testing.T) {
 				l.SendHandle("h")
 				if turn%6 == 5 {
 					l.Send(`{"goAway":{"timeLeft":"60s"}}`)
-					l = r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
+					l = r.up.NextConn().AssertSetup("", "h").AcceptSetup()
 					links = append(links, l)
 					l.SendHandle("h")
 				}

@@ -12,8 +12,8 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// lowBudgetPercent is the remaining share of the budget at which the client gets a warning.
-const lowBudgetPercent = 10 // percent of the budget
+// lowBudgetPercent is the percentage of the budget that is left when the client gets a warning.
+const lowBudgetPercent = 10
 
 // costMeter counts the tokens and costs of a conversation, and reports them to its account. It belongs to the session's
 // loop.
@@ -59,7 +59,7 @@ func (cm *costMeter) setDollarLimit(dollars float64) {
 	}
 }
 
-// applyConfig adapts the estimate and the prices to the configuration in force.
+// applyConfig adapts the estimate and the prices to a new configuration.
 func (cm *costMeter) applyConfig(c liveconfig.Config) {
 	cm.estimate.applyConfig(c)
 	if c.Model == cm.model {
@@ -72,19 +72,19 @@ func (cm *costMeter) applyConfig(c liveconfig.Config) {
 	cm.estimate.startTurn(cm.uplink.MilliTokens.Load())
 }
 
-// addUsage adds reported tokens.
+// addUsage adds tokens that the model has reported.
 func (cm *costMeter) addUsage(t wire.Tokens) {
 	cm.meter.Add(t)
 	cm.hasTurnUsage = true
 	cm.estimate.recordUsage(t)
 }
 
-// restoreUsage restores the usage that another gateway has counted and reported to the account: the used tokens t, the
-// tokens of the context, and the cost in dollars. A nil dollars means unknown.
-func (cm *costMeter) restoreUsage(t, context wire.Tokens, dollars *float64) {
-	cm.meter.Add(t)
+// restoreUsage restores the usage that another gateway has already counted and reported to the account: all tokens
+// used, the tokens in the context, and the cost. dollars is nil if the cost is unknown.
+func (cm *costMeter) restoreUsage(total, contextTokens wire.Tokens, dollars *float64) {
+	cm.meter.Add(total)
 	cm.meter.EndTurn()
-	cm.accountedTokens, cm.estimate.context = t, context
+	cm.accountedTokens, cm.estimate.context = total, contextTokens
 	if dollars == nil {
 		cm.hasUnpriced = true
 		return
@@ -93,7 +93,7 @@ func (cm *costMeter) restoreUsage(t, context wire.Tokens, dollars *float64) {
 	cm.accountedMicros = cm.settledMicros
 }
 
-// settleTurn ends the turn of the token meter, and adds its cost.
+// settleTurn adds the cost of the turn to the total, and starts a new turn in the token meter.
 func (cm *costMeter) settleTurn() {
 	cm.settledMicros += cm.estimate.prices.Cost(cm.meter.Turn())
 	cm.meter.EndTurn()
@@ -108,13 +108,14 @@ func (cm *costMeter) totalDollars() *float64 {
 	return microsToDollars(cm.settledMicros + cm.estimate.prices.Cost(cm.meter.Turn()))
 }
 
-// microsToDollars converts millionths of a dollar, rounded to whole ones, to dollars. It never returns nil.
+// microsToDollars rounds an amount in millionths of a dollar to a whole number and returns it in dollars. It never
+// returns nil.
 func microsToDollars(micros float64) *float64 {
 	dollars := math.Round(micros) / 1e6
 	return &dollars
 }
 
-// endTurn reports the tokens of a turn. It returns the limit that the turn has reached, if any.
+// endTurn reports the tokens of a turn that has ended. If the turn has reached a limit, it returns that limit.
 func (cm *costMeter) endTurn() (limit error) {
 	if !cm.hasTurnUsage {
 		return nil
@@ -124,17 +125,17 @@ func (cm *costMeter) endTurn() (limit error) {
 	cm.settleTurn()
 	u.Total, u.Dollars = cm.meter.Total(), cm.totalDollars()
 	cm.voice.notifyInOrder(cm.subscribers, u)
-	cost := cm.takeUnaccounted()
+	cost := cm.reportSpending()
 	cm.maxTurnTokens = max(cm.maxTurnTokens, cost.Tokens)
-	if limit = cm.reserveNext(cost); limit != nil {
+	if limit = cm.recordCostAndReserve(cost); limit != nil {
 		cm.log.Info("budget used up", "limit", limit, "tokens", u.Total.Total, "dollars", u.Dollars)
 	}
 	return limit
 }
 
-// reserveNext reports a cost to the account and reserves the cost of the next turn, or of the rest of this turn. It
-// returns the limit that is reached or that the reservation would exceed, or nil.
-func (cm *costMeter) reserveNext(cost Cost) (limit error) {
+// recordCostAndReserve reports a cost to the account and reserves the cost of the next turn, or of the rest of the
+// current turn. If a limit is reached, or would be exceeded by the reservation, it returns that limit.
+func (cm *costMeter) recordCostAndReserve(cost Cost) (limit error) {
 	next := Cost{Tokens: max(firstTurnTokens, cm.maxTurnTokens)}
 	if cm.isMoneyLimited {
 		next.Micros = cm.estimate.maxMicros() + int(cm.estimate.prices.Cost(cm.meter.Turn()))
@@ -166,31 +167,31 @@ func (cm *costMeter) warnLowBudget(message string, details map[string]any) {
 	cm.subscribers.notify(Log{Level: "warn", Message: message, Details: details})
 }
 
-// extendReserve reserves more for a turn that takes longer than estimated. The duration spoken is the length of its voice
-// so far. extendReserve returns the limit that the new reservation would exceed, or nil.
+// extendReserve reserves more money for a turn that takes longer than estimated. spoken is the length of the turn's
+// voice so far. If the new reservation would exceed a limit, it returns that limit.
 func (cm *costMeter) extendReserve(spoken time.Duration) (limit error) {
 	if !cm.isMoneyLimited || !cm.estimate.growReserve(cm.uplink.MilliTokens.Load(), int(spoken.Seconds()*audioTokensPerSecond)) {
 		return nil
 	}
-	return cm.reserveNext(Cost{})
+	return cm.recordCostAndReserve(Cost{})
 }
 
-// reserveAgain renews the reservation when the model reads the context again, or the context has changed. It returns the
-// limit that this would exceed, or nil.
+// reserveAgain renews the reservation because the model reads the context again, or the context has changed. If the new
+// reservation would exceed a limit, it returns that limit.
 func (cm *costMeter) reserveAgain() (limit error) {
 	if !cm.isMoneyLimited {
 		return nil
 	}
-	return cm.reserveNext(Cost{})
+	return cm.recordCostAndReserve(Cost{})
 }
 
-// takeUnaccounted returns the cost since its last call, and reports it to the observer.
-func (cm *costMeter) takeUnaccounted() Cost {
+// reportSpending returns the cost since its previous call. It also reports this cost to the observer.
+func (cm *costMeter) reportSpending() (sinceLast Cost) {
 	before, now := cm.accountedTokens, cm.meter.Total()
 	cm.accountedTokens = now
 	paid := cm.settledMicros + cm.estimate.prices.Cost(cm.meter.Turn())
 	if cm.observer.isEnabled() && now.Total > before.Total {
-		cm.observer.report(SpendingReport{cm.key, now.Split(before), (paid - cm.accountedMicros) / 1e6})
+		cm.observer.report(SpendingReport{cm.key, now.SplitByModality(before), (paid - cm.accountedMicros) / 1e6})
 	}
 	cost := Cost{now.Total - before.Total, int(math.Ceil(paid)) - int(math.Ceil(cm.accountedMicros))}
 	cm.accountedMicros = paid
@@ -199,6 +200,6 @@ func (cm *costMeter) takeUnaccounted() Cost {
 
 // close records the cost of an unfinished answer, and ends the account's session.
 func (cm *costMeter) close() {
-	cm.account.RecordCost(cm.takeUnaccounted(), Cost{})
+	cm.account.RecordCost(cm.reportSpending(), Cost{})
 	cm.account.End()
 }

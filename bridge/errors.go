@@ -83,7 +83,7 @@ var (
 	ErrMoved    = errors.New("the conversation goes on at another gateway")
 )
 
-// Limit is the error of a conversation that has ended at a limit. Its text is a sentence for the person.
+// Limit is the error with which a conversation ends at a limit. Its text is a sentence for the person.
 type Limit string
 
 func (l Limit) Error() string { return string(l) }
@@ -96,7 +96,8 @@ const (
 	ErrSilence    Limit = "Silence: nothing was said for a while."
 )
 
-// endCodes holds the codes of ends that are not failures. The first reason that matches counts.
+// endCodes holds the codes of reasons for which a conversation ends without a failure. The first reason that matches an
+// error counts.
 var endCodes = []struct {
 	reason error
 	code   Code
@@ -112,8 +113,8 @@ var endCodes = []struct {
 	{ErrLeft, "left"},
 }
 
-// EndCode returns the code of an end that is not a failure, such as goodbye or time_limit; see endCodes. For a failure
-// it returns "".
+// EndCode returns the code of a reason for which a conversation has ended without a failure, such as goodbye or
+// time_limit (see endCodes). For a failure it returns "".
 func EndCode(err error) Code {
 	for _, e := range endCodes {
 		if errors.Is(err, e.reason) {
@@ -123,7 +124,8 @@ func EndCode(err error) Code {
 	return ""
 }
 
-// DescribeEnd returns why a conversation has ended, for people; "" if it did not fail.
+// DescribeEnd returns a text for people about why a conversation has ended, or "" if one of the two sides has ended it
+// normally.
 func DescribeEnd(err error) string {
 	var limit Limit
 	switch {
@@ -135,7 +137,8 @@ func DescribeEnd(err error) string {
 	return AsError(err).Message
 }
 
-// AsError converts err for callers. An unknown error becomes [CodeUnknown], and only the log has its text.
+// AsError converts err to the error that callers receive. An unknown error becomes [CodeUnknown], and its text goes
+// only to the log.
 func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
@@ -177,8 +180,8 @@ func AsError(err error) *Error {
 	return &Error{Code: CodeUnknown, Message: "Something went wrong in the gateway.", Err: err}
 }
 
-// markError converts the uplink's error about a rejected [uplink.Mark] for the caller.
-func markError(err error) error {
+// toMarkError converts the uplink's error about a rejected [uplink.Mark] to the error that the caller receives.
+func toMarkError(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -235,7 +238,7 @@ func refusalError(err upstream.Refusal) *Error {
 	return e
 }
 
-// dialError is like AsError, but treats unknown errors as network errors. wasConnected means that Gemini was reached
+// dialError works like AsError, but treats unknown errors as network errors. wasConnected means that Gemini was reached
 // before.
 func dialError(err error, wasConnected bool) *Error {
 	e := AsError(err)

@@ -153,7 +153,7 @@ func TestQuotaOnResume(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		r.startCaller(bridge.SessionRequest{}).awaitFailure(bridge.CodeBusy)
 		r.up.SetFailure(0, nil)
-		m := r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "h").AcceptSetup()
 		time.Sleep(3 * time.Second)
 		c.checkStillWorks(m)
 		m.SendHandle("h")
@@ -212,13 +212,13 @@ func TestMissedTurnsAreTold(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.typeText("how are you")
 		l.DropConnection()
-		m := r.up.NextConn().AssertDialledFor("", "old").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "old").AcceptSetup()
 		if got := m.InputLog(); got != "typed my name is Ada+Hello Ada., typed how are you" {
 			t.Errorf("came %q", got)
 		}
 		m.SendHandle("new")
 		m.DropConnection()
-		if got := r.up.NextConn().AssertDialledFor("",
+		if got := r.up.NextConn().AssertSetup("",
 			"old").AcceptSetup().InputLog(); got != "typed my name is Ada+Hello Ada., typed how are you" {
 			t.Errorf("came %q", got)
 		}
@@ -234,10 +234,10 @@ func TestFindingsReplaceAssumptions(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("old")
 		l.DropConnection()
-		m := r.up.NextConn().AssertDialledFor("", "old").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "old").AcceptSetup()
 		m.SendHandle("new")
 		m.DropConnection()
-		n := r.up.NextConn().AssertDialledFor("", "new").AcceptSetup()
+		n := r.up.NextConn().AssertSetup("", "new").AcceptSetup()
 		c.sendInRealTime(loud(time.Second))
 		time.Sleep(4 * time.Second) // the microphone has stopped
 		if got := voiced(n.ReceivedPCM()); got != time.Second || len(n.ReceivedPCM()) > 16000 {
@@ -261,7 +261,7 @@ func TestLongInstructionsAreNotResumed(t *testing.T) {
 			l.SendHandle("h")
 			time.Sleep(2 * time.Second)
 			l.DropConnection()
-			m := r.up.NextConn().AssertDialledFor("", handle).AcceptSetup()
+			m := r.up.NextConn().AssertSetup("", handle).AcceptSetup()
 			if got := m.InputLog(); (handle == "") != strings.Contains(got, "my name is Ada+Hello Ada.") {
 				t.Errorf("%d bytes: came %q", length, got)
 			}
@@ -286,7 +286,7 @@ func TestWhatWasActedOnIsNotMissed(t *testing.T) {
 		l.CompleteTurn()
 		time.Sleep(time.Second)
 		l.DropConnection()
-		if got := r.up.NextConn().AssertDialledFor("", "h").AcceptSetup().InputLog(); !strings.HasPrefix(got, "typed Pay my bill.+Paid.") {
+		if got := r.up.NextConn().AssertSetup("", "h").AcceptSetup().InputLog(); !strings.HasPrefix(got, "typed Pay my bill.+Paid.") {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -306,7 +306,7 @@ func TestPrefillTurns(t *testing.T) {
 			t.Errorf("came %q", got)
 		}
 		l.DropConnection()
-		m := r.up.NextConn().AssertDialledFor("", "old").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "old").AcceptSetup()
 		if got := m.InputLog(); got != "typed one+two+three+four, typed five" {
 			t.Errorf("sent again: %q", got)
 		}
@@ -378,7 +378,7 @@ func TestClearContext(t *testing.T) {
 		time.Sleep(time.Second)
 		c.clearLog()
 		c.doCommand(bridge.ClearContext{})
-		m := r.up.NextConn().AssertDialledFor("", "").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "").AcceptSetup()
 		c.checkLog("Interrupted History")
 		if got := c.contextEntries(); len(got) != 0 {
 			t.Errorf("kept %v", got)

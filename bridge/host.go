@@ -43,7 +43,7 @@ type workItem struct {
 	stop context.CancelCauseFunc
 }
 
-// hostedSession is a running session of a host.
+// hostedSession is a session that is running in a host.
 type hostedSession struct {
 	session *Session
 	stop    context.CancelCauseFunc
@@ -58,12 +58,12 @@ func NewHost(o Options) *Host {
 	}
 	h.breakers.Default = api.DefaultModel
 	h.cluster = cluster.New(cluster.Options{Store: o.Store, Node: o.Node, SnapshotTTL: o.Park, Quota: &h.breakers, Logger: o.Logger})
-	h.checkTools()
+	h.logUnusableTools()
 	return h
 }
 
-// checkTools logs which of the gateway's tools the default model cannot use.
-func (h *Host) checkTools() {
+// logUnusableTools logs the gateway's tools that the default model cannot use.
+func (h *Host) logUnusableTools() {
 	operatorTools := h.configuredTools()
 	if len(operatorTools) == 0 {
 		return
@@ -92,9 +92,9 @@ func (h *Host) Backend() string { return h.options.Backend }
 // Models returns the names of the models of the Live API, the default first.
 func (h *Host) Models() []string { return liveconfig.Models(h.options.Client.Vertex != nil) }
 
-// Serve opens or resumes a conversation and serves c. It blocks until c has left, was replaced, or the conversation has
-// ended. It returns nil when c has left, and [ErrReplaced] when another caller took over. Otherwise it returns why the
-// conversation ended; see [AsError].
+// Serve opens or resumes a conversation and serves c. It blocks until c has left or was replaced, or the conversation
+// has ended. It returns nil if c has left, and [ErrReplaced] if another caller has taken over the conversation.
+// Otherwise it returns the reason why the conversation ended; see [AsError].
 func (h *Host) Serve(ctx context.Context, c Caller, o SessionRequest) error {
 	if o.Account == nil {
 		o.Account = Unlimited
@@ -173,18 +173,18 @@ func (h *Host) beginSession(ctx context.Context, o SessionRequest, config liveco
 	s := newSession(h, id, config, o, gatewayTools, probe)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.admissionError(); err != nil {
+	if err := h.checkAdmission(); err != nil {
 		return nil, err
 	}
 	h.startSession(s, 1)
 	return s, nil
 }
 
-// consumeToken consumes a caller's single-use token. If the host accepts no new conversations, it returns an error and
-// leaves the token valid.
+// consumeToken marks a caller's single-use token as used. If the host accepts no new conversations, it returns an
+// error, and the token stays valid.
 func (h *Host) consumeToken(account Account) error {
 	h.mu.Lock()
-	err := h.admissionError()
+	err := h.checkAdmission()
 	h.mu.Unlock()
 	if err != nil {
 		return err
@@ -192,8 +192,8 @@ func (h *Host) consumeToken(account Account) error {
 	return account.ConsumeToken()
 }
 
-// admissionError returns why the host accepts no new conversations, or nil if it accepts them. The caller must hold mu.
-func (h *Host) admissionError() error {
+// checkAdmission returns an error if the host accepts no new conversations. The caller must hold mu.
+func (h *Host) checkAdmission() error {
 	switch {
 	case h.closed:
 		return ErrShutdown
@@ -203,14 +203,14 @@ func (h *Host) admissionError() error {
 	return nil
 }
 
-// RegisterWork registers work outside the sessions, such as a REST call. Drain and Shutdown wait for it. Shutdown ends
-// ctx with [ErrShutdown]. leave must be called when the work is done.
+// RegisterWork registers work that belongs to no session, such as a REST call. Drain and Shutdown wait for it. Shutdown
+// cancels the returned context with [ErrShutdown]. leave must be called when the work is done.
 //
-// It fails when the host accepts no new conversations. It does not block.
+// It fails if the host accepts no new conversations. It does not block.
 func (h *Host) RegisterWork(parent context.Context, name string) (ctx context.Context, leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.admissionError(); err != nil {
+	if err := h.checkAdmission(); err != nil {
 		return nil, nil, err
 	}
 	ctx, stop := context.WithCancelCause(parent)
@@ -229,7 +229,7 @@ func (h *Host) RegisterWork(parent context.Context, name string) (ctx context.Co
 // startSession starts the loop of a session. generation is the session's generation in the store. The caller must hold
 // mu.
 func (h *Host) startSession(s *Session, generation uint64) {
-	// The caller's context is not used, because the conversation may outlive the connection that opened it.
+	// The context is not derived from the caller's, because the conversation may outlive the connection that opened it.
 	running, stop := context.WithCancelCause(context.Background())
 	session := &hostedSession{session: s, stop: stop, removed: make(chan struct{})}
 	h.sessions[s.id] = session
@@ -272,15 +272,16 @@ func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, fl
 	return scope
 }
 
-// drainRetry is how long a client waits after a draining gateway has rejected it. The retry reaches another gateway.
+// drainRetry is the wait that a draining gateway asks of a client that it has rejected. The client's next attempt
+// reaches another gateway.
 const drainRetry = 5 * time.Second
 
-// BeginDrain rejects new conversations, and asks callers to move to other gateways, if there are any. Lost callers may
-// still come back. It does not block. [Host.Sessions] lists the conversations that remain.
+// BeginDrain rejects new conversations from now on. If there are other gateways, it asks callers to move to them. Lost
+// callers may still return to this gateway. It does not block. [Host.Sessions] lists the conversations that remain.
 func (h *Host) BeginDrain() { h.beginDrain(0) }
 
-// beginDrain is like BeginDrain, but also informs the sessions of the time until the gateway stops. A time of 0 means
-// that the gateway goes on running.
+// beginDrain does the same as BeginDrain, and tells the sessions how soon the gateway stops. 0 means that the gateway
+// keeps running.
 func (h *Host) beginDrain(within time.Duration) {
 	h.mu.Lock()
 	h.draining = true
@@ -301,8 +302,8 @@ func (h *Host) activeSessions() (list []*Session) {
 	return list
 }
 
-// Drain is like BeginDrain, but also informs callers that the gateway stops at the deadline of ctx. It blocks until the
-// last conversation has ended or ctx is done.
+// Drain does the same as BeginDrain, and tells callers that the gateway stops at the deadline of ctx. It blocks until
+// the last conversation has ended or ctx is done.
 func (h *Host) Drain(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
 	h.beginDrain(time.Until(deadline).Round(time.Second))
@@ -343,15 +344,15 @@ func (h *Host) Session(id string) *Session {
 	return nil
 }
 
-// IsReady reports whether conversations may begin.
+// IsReady reports whether the host accepts new conversations.
 func (h *Host) IsReady() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.draining && !h.closed
 }
 
-// Shutdown ends all conversations, including parked ones. It blocks until they have ended or ctx is done, and then up
-// to recordingFlushTime. The error names the conversations that have not ended.
+// Shutdown ends all conversations, including parked ones. It blocks until they have ended or ctx is done, and then for
+// at most recordingFlushTime until their recordings are written. The error names the conversations that have not ended.
 func (h *Host) Shutdown(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
@@ -379,8 +380,8 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	return h.waitForRecordings(ctx)
 }
 
-// unfinishedWork lists the IDs of the conversations and the names of other work. It does not query the conversations,
-// because their loops may hang.
+// unfinishedWork lists the IDs of the conversations and the names of other work. It asks nothing of the conversations'
+// loops, because a loop may hang.
 func (h *Host) unfinishedWork() (ids []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -394,8 +395,8 @@ func (h *Host) unfinishedWork() (ids []string) {
 	return ids
 }
 
-// RecordBridged creates a recording for people who continue to talk after the agent has left. end stops the recording;
-// call it at most once.
+// RecordBridged creates a recording of two people who go on talking after the agent has left. end stops the recording.
+// It must not be called twice.
 func (h *Host) RecordBridged(s *Session) (f *record.Recording, end func(), err error) {
 	if f, err = record.Create(h.options.Recordings, s.id+"-bridged", time.Now()); err != nil {
 		return nil, nil, err
@@ -404,11 +405,11 @@ func (h *Host) RecordBridged(s *Session) (f *record.Recording, end func(), err e
 	return f, func() { r.closeFile(f) }, nil
 }
 
-// recordingFlushTime limits how long a shutdown waits for recordings. A working disk takes milliseconds. If the disk
-// hangs, each file lacks its last two seconds or so.
+// recordingFlushTime limits how long a shutdown waits until recordings are written. A disk that works needs
+// milliseconds. If the disk hangs, the last two seconds or so are missing from each file.
 const recordingFlushTime = 2 * time.Second
 
-// waitForRecordings waits until the recordings are written, for recordingFlushTime at most.
+// waitForRecordings waits until the recordings are written, but at most for recordingFlushTime.
 func (h *Host) waitForRecordings(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -426,7 +427,7 @@ func (h *Host) waitForRecordings(ctx context.Context) error {
 	}
 }
 
-// localSession returns the local conversation that a caller continues, or nil.
+// localSession returns the conversation at this gateway that a caller continues, or nil.
 func (h *Host) localSession(o SessionRequest) *Session {
 	if o.Replaces != nil || o.ResumeToken == "" {
 		return o.Replaces
@@ -446,7 +447,8 @@ func (h *Host) removeSession(s *Session) {
 	delete(h.sessions, s.id)
 }
 
-// FindNode returns the gateway that has a conversation; empty if unknown. It may wait: see [cluster.Cluster.FindOwner].
+// FindNode returns the gateway that has a conversation, or "" if that is unknown. It may block: see
+// [cluster.Cluster.FindOwner].
 func (h *Host) FindNode(ctx context.Context, id string) string { return h.cluster.FindOwner(ctx, id) }
 
 // OtherNodes returns the other gateways that have or accept conversations, with the number of conversations of each.
@@ -454,7 +456,7 @@ func (h *Host) OtherNodes(ctx context.Context) (map[string]int, error) {
 	return h.cluster.OtherGateways(ctx)
 }
 
-// NodeName returns the name of this gateway in the cluster, without its URL; empty without a cluster.
+// NodeName returns the name of this gateway in the cluster, without its URL, or "" if there is no cluster.
 func (h *Host) NodeName() string {
 	name, _, _ := strings.Cut(h.options.Node, " ")
 	return name

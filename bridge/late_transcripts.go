@@ -7,30 +7,30 @@ import (
 )
 
 // Google does not guarantee the order of transcripts: https://ai.google.dev/api/live#BidiGenerateContentServerContent.
-// Some have come after the turnComplete of their turn. Some turns had no turnComplete at all.
+// We have received transcripts after the turnComplete of their turn, and turns without any turnComplete.
 
 const (
-	// lateTranscriptTime is how long after a turn a transcript of its question may arrive. A later transcript belongs
-	// to another question.
+	// lateTranscriptTime limits the time from the end of a turn to a transcript of the turn's question. A transcript
+	// that arrives later belongs to another question.
 	lateTranscriptTime = 3 * time.Second
 
-	// minReplyTime is the minimum time for an answer. Earlier output answers something else. The fastest answers take
-	// some 300 ms.
+	// minReplyTime is the minimum time between the end of a question and its answer. Output that comes earlier does not
+	// answer this question. The fastest answers take some 300 ms.
 	minReplyTime = 150 * time.Millisecond
 
-	// leftoverTime is how long after the end of a turn a transcript may still belong to that turn, in spite of a new
-	// question.
+	// leftoverTime limits the time from the end of a turn to a transcript that belongs to that turn, although the
+	// person has asked a new question.
 	leftoverTime = time.Second
 
-	// stoppedAfter is the pause after which an interrupted answer counts as complete. Google sends voice faster than real
-	// time, with pauses of less than a second.
+	// stoppedAfter is the time without output from the model after which its interrupted answer counts as complete.
+	// Google sends voice faster than real time, with pauses of less than a second.
 	stoppedAfter = 2 * time.Second
 
-	// strayAfter replaces stoppedAfter for a turn that the model spoke unasked, once its voice has been played.
+	// strayAfter replaces stoppedAfter if nothing had asked for the model's turn and the turn's voice has been played.
 	strayAfter = 300 * time.Millisecond
 
-	// callEndTime limits the time from a tool call to the end of its turn. Models that end the turn before they have the
-	// tool's result do so within milliseconds of the call.
+	// callEndTime limits the time from a tool call to an end of turn that belongs to the turn with that call. Some
+	// models end the turn before they have the tool's result, within milliseconds of the call.
 	callEndTime = time.Second
 )
 
@@ -55,19 +55,20 @@ type openPrompts struct {
 	isCallingTurn   bool      // the turn with the calls has not ended, and the model would drop the tools' answers until then
 }
 
-// addPrompt records that text was sent to the model. The cause is reported if the text interrupts an answer.
-func (o *openPrompts) addPrompt(by Cause) { o.pendingCount, o.newestCause = o.pendingCount+1, by }
+// addPrompt records that text was sent to the model. If the text interrupts an answer, cause is reported as the cause.
+func (o *openPrompts) addPrompt(cause Cause) { o.pendingCount, o.newestCause = o.pendingCount+1, cause }
 
-// takePrompt records a new turn, which answers the oldest open prompt.
+// takePrompt records that a new turn has begun, which answers the oldest open prompt.
 func (o *openPrompts) takePrompt() { o.isOpen, o.pendingCount = false, max(o.pendingCount-1, 0) }
 
-// onInterrupted records an interruption of the model. Of the text prompts, only the newest one is still to be answered.
+// onInterrupted records that the model was interrupted. It will answer only the newest of the text prompts.
 func (o *openPrompts) onInterrupted() { o.pendingCount = min(o.pendingCount, 1) }
 
-// onTurnEnd records the end of a turn. isEmpty means that the turn had no answer to the prompt.
-func (o *openPrompts) onTurnEnd(isEmpty bool) {
+// onTurnEnd records the end of a turn. hadNoAnswer means that the turn had no answer. The newest prompt then no longer
+// waits for one.
+func (o *openPrompts) onTurnEnd(hadNoAnswer bool) {
 	o.pendingCount, o.calledAt, o.gatewayAnswers = 0, time.Time{}, false
-	if isEmpty {
+	if hadNoAnswer {
 		o.isOpen = false
 	}
 }
@@ -78,26 +79,27 @@ func (o *openPrompts) onToolCalls(byGateway bool) {
 	o.isOpen, o.calledAt = true, time.Now()
 }
 
-// endsCallingTurn reports whether an empty turn that ends now is the turn with the last tool call. If so, the answer
-// comes in another turn.
-func (o *openPrompts) endsCallingTurn() bool {
+// isEndOfCallingTurn is called when an empty turn ends. It reports whether that turn is the one with the last tool
+// call. If so, the answer comes in another turn.
+func (o *openPrompts) isEndOfCallingTurn() bool {
 	return !o.calledAt.IsZero() && time.Since(o.calledAt) < callEndTime
 }
 
-// hasRequest reports whether the model has something to answer.
+// hasRequest reports whether the model has something to answer: a question, text, or a tool's result.
 func (m *modelOutput) hasRequest() bool {
 	_, expected := m.keeper.ExpectedReply()
 	return expected || m.prompts.isOpen || m.isWorking && m.workRequested || m.calls.HasRunningCall()
 }
 
-// hasRepliedSince reports whether an answer has begun after end, the end of a question. This is possible because the
-// gateway detects that end later than the model.
+// hasRepliedSince reports whether an answer has begun after end, the end of a question. The answer may begin before the
+// gateway calls this method, because the gateway detects the end later than the model.
 func (m *modelOutput) hasRepliedSince(end time.Time) bool {
 	return m.turn.hasAnswer && m.turn.startedAt.After(end) || m.turn.state == turnIdle && !m.lastTurn.wasCut && m.lastTurn.startedAt.After(end)
 }
 
-// isLate reports whether a message belongs to the turn that ended last. Only a transcript or a thought can.
-func (m *modelOutput) isLate(c *wire.ServerContent) bool {
+// belongsToEndedTurn reports whether a message belongs to the turn that ended last. Only transcripts and thoughts can
+// come after the end of their turn.
+func (m *modelOutput) belongsToEndedTurn(c *wire.ServerContent) bool {
 	// Voice and written text always begin a new turn. If that turn was not requested, turnDeadline ends it.
 	if len(c.Audio) > 0 || c.HasText || c.OutputTranscription == "" && !c.HasThought {
 		return false
@@ -118,8 +120,8 @@ func (m *modelOutput) isLate(c *wire.ServerContent) bool {
 	return !m.prompts.isOpen || m.lastTurn.wasCut
 }
 
-// addLate adds a message to the turn that ended last.
-func (m *modelOutput) addLate(c *wire.ServerContent) {
+// addToEndedTurn adds a message to the turn that ended last.
+func (m *modelOutput) addToEndedTurn(c *wire.ServerContent) {
 	number, voice := m.lastTurn.number, m.lastTurn.voiceLength
 	if c.Thoughts != "" {
 		m.voice.notifyInOrder(m.subscribers, Thought{Turn: number, Text: c.Thoughts})
@@ -138,14 +140,15 @@ func (m *modelOutput) addLate(c *wire.ServerContent) {
 	})
 }
 
-// onTranscript handles a transcript of the person's speech. It may come after the answer.
-func (m *modelOutput) onTranscript(text string) {
+// addUserTranscript handles a transcript of the person's speech. The transcript may come after the answer to that
+// speech.
+func (m *modelOutput) addUserTranscript(text string) {
 	turn := m.questionTurn()
-	isLate := m.isLateTranscript()
+	isLate := m.isTranscriptLate()
 	switch {
 	case isLate:
 		turn = m.lastTurn.number
-	case !m.mayBeLate():
+	case !m.mayTranscriptBeLate():
 		m.prompts.isOpen = true
 	}
 	m.openUserTextTurn = turn
@@ -157,18 +160,20 @@ func (m *modelOutput) onTranscript(text string) {
 	}
 }
 
-// mayBeLate reports whether a transcript of the person that comes now may belong to an answered question.
-// isLateTranscript reports whether it certainly does.
-func (m *modelOutput) mayBeLate() bool {
+// mayTranscriptBeLate reports whether a transcript of the person's speech that arrives now may belong to a question
+// that is already answered. isTranscriptLate reports whether it certainly does.
+func (m *modelOutput) mayTranscriptBeLate() bool {
 	return m.turn.state == turnIdle && m.lastTurn.number > 0 && !m.loop.user.isSpeaking && !m.hasRequest() &&
 		time.Since(m.lastTurn.endedAt) < lateTranscriptTime
 }
 
-func (m *modelOutput) isLateTranscript() bool { return m.mayBeLate() && !m.lastTurn.hasQuestionText }
+func (m *modelOutput) isTranscriptLate() bool {
+	return m.mayTranscriptBeLate() && !m.lastTurn.hasQuestionText
+}
 
-// hasStopped reports whether the whole turn has presumably been received, because nothing has come for longer than the
-// usual pauses.
-func (m *modelOutput) hasStopped() bool {
+// hasOutputStopped reports whether nothing of the turn has come for longer than the model's usual pauses. The turn has
+// then presumably been received completely.
+func (m *modelOutput) hasOutputStopped() bool {
 	t := &m.turn
 	if t.isRequested || m.voice.QueuedDuration() > 0 {
 		return time.Since(t.latestAt) >= stoppedAfter
@@ -176,8 +181,8 @@ func (m *modelOutput) hasStopped() bool {
 	return time.Since(t.latestAt) >= strayAfter
 }
 
-// turnDeadline returns when to end a turn if nothing more of it comes. The model may be silent for the duration
-// patience. ok is false if there is no deadline.
+// turnDeadline returns the time at which to end a turn if nothing more of it comes. patience limits how long the model
+// may send nothing. ok is false if there is no deadline.
 func (m *modelOutput) turnDeadline(patience time.Duration) (at time.Time, ok bool) {
 	t := &m.turn
 	switch {

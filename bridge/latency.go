@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// questionEnds holds the ends of the person's unanswered questions. A model answers questions in order, or several
-// together.
+// questionEnds records when each unanswered question of the person ended. A model answers questions in order, or
+// several together.
 type questionEnds struct {
 	nextEnd    time.Time // end of the question that is answered next; zero means none
 	laterEnd   time.Time // end of the question after that; zero means none
 	isDoubtful bool      // nextEnd may have been answered, or may not be final, so another question replaces it
 }
 
-func (q *questionEnds) addQuestion(at time.Time) {
+func (q *questionEnds) addEnd(at time.Time) {
 	if q.nextEnd.IsZero() || q.isDoubtful {
 		*q = questionEnds{nextEnd: at}
 		return
@@ -21,12 +21,12 @@ func (q *questionEnds) addQuestion(at time.Time) {
 	q.laterEnd = at
 }
 
-// restart replaces all questions by one: the person's answer in a form, which was sent at this time. The new question is
-// doubtful, because the model need not reply to it.
-func (q *questionEnds) restart(at time.Time) { *q = questionEnds{nextEnd: at, isDoubtful: true} }
+// replaceAll replaces all questions by the person's answer in a form, which was sent at the given time. It is doubtful
+// whether this counts as a question, because the model need not reply to it.
+func (q *questionEnds) replaceAll(at time.Time) { *q = questionEnds{nextEnd: at, isDoubtful: true} }
 
-// takeNext removes the question of the answer that begins now, and returns its end, or zero. The answer may cover the
-// following question, too. That question counts as answered after shelfLife.
+// takeNext removes the question that is answered by the answer beginning now. It returns when that question ended, or
+// zero. The answer may also cover the question after it, so that question counts as answered after shelfLife.
 func (q *questionEnds) takeNext(shelfLife time.Duration) time.Time {
 	was := *q
 	if was.isDoubtful && time.Since(was.nextEnd) > shelfLife {
@@ -46,8 +46,8 @@ type turnTiming struct {
 	firstFrameDelay atomic.Int64 // ns from firstAudio until its first frame was delivered; 0 means not delivered, or already reported
 }
 
-// takeLatency returns the measured latency once. ok is false if nothing was measured, or if the latency was already
-// taken. The receiver t may be nil.
+// takeLatency returns the measured latency, but only once. ok is false if nothing was measured, or if the latency was
+// taken before. t may be nil.
 func (t *turnTiming) takeLatency(roundTrip time.Duration) (l Latency, ok bool) {
 	if t == nil {
 		return l, false

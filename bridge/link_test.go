@@ -18,7 +18,7 @@ func TestLinkLost(t *testing.T) {
 		l.SendVoice(7, 2*time.Second)
 		time.Sleep(500 * time.Millisecond)
 		l.DropConnection()
-		m := r.up.NextConn().AssertDialledFor("", "new").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "new").AcceptSetup()
 		time.Sleep(3 * time.Second)
 		// The received part of the answer is played to its end. Nothing more of it will come.
 		c.checkLog("SetupComplete Speaking 7*100 Interrupted")
@@ -78,7 +78,7 @@ func TestLinkClosed(t *testing.T) {
 					r.up.AssertNoDial()
 					return
 				}
-				c.checkStillWorks(r.up.NextConn().AssertDialledFor("", "h").AcceptSetup())
+				c.checkStillWorks(r.up.NextConn().AssertSetup("", "h").AcceptSetup())
 			})
 		})
 	}

@@ -20,12 +20,12 @@ import (
 )
 
 func newSession(
-	h *Host, id string, config liveconfig.Config, o SessionRequest, own []tools.Tool, probe bool,
+	h *Host, id string, config liveconfig.Config, o SessionRequest, gatewayTools []tools.Tool, isProbe bool,
 ) *Session {
 	log := h.options.Logger.With("call", id)
 	s := &Session{
 		subscribers: &subscribers{}, observer: observer{id, h.options.Observe},
-		id: id, host: &h.hostState, log: log, request: o, gatewayTools: own,
+		id: id, host: &h.hostState, log: log, request: o, gatewayTools: gatewayTools,
 		streams:    streams{voice: &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), playedSignal: make(chan struct{}, 1)}},
 		transcript: &transcript.Transcript{},
 		commands:   make(chan commandRequest), callerConns: make(chan *callerConn), done: make(chan struct{}), crashes: make(chan error, 1),
@@ -35,7 +35,7 @@ func newSession(
 	s.clock, s.steering, s.agentName = alarm.New(numAlarms), *newSteering(o), o.Origin.Agent
 	s.transcript.LoadHistory(historyEntries(config.Options.History))
 	s.keeper = upstream.New(upstream.Options{
-		Dial: s.dialModel, Breakers: &h.breakers, Caller: o.callerID(), IsProbe: probe,
+		Dial: s.dialModel, Breakers: &h.breakers, Caller: o.callerID(), IsProbe: isProbe,
 		StallTimeout: h.options.Stall, Uplink: s.uplink, Logger: log, OnCrash: s.Crash,
 		Notify:       s.onKeeperEvent,
 		IsIdle:       func() bool { return s.output.isIdle() && !s.user.isSpeaking && !s.calls.HasRunningCall() },
@@ -44,7 +44,7 @@ func newSession(
 	}, config)
 	s.calls = toolcalls.New(toolcalls.Options{
 		Notify: s.onToolEvent, Functions: functionList{s}, Handles: s.keeper, CanShowCanvas: s.canShowCanvas, Uplink: s.uplink,
-		Tools: append(slices.Clone(own), newStepTool(s.Do)),
+		Tools: append(slices.Clone(gatewayTools), newStepTool(s.Do)),
 		Env: tools.Env{
 			SessionInfo: tools.SessionInfo{
 				Session: id, Protocol: o.Origin.Protocol, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
@@ -69,7 +69,8 @@ func newSession(
 	return s
 }
 
-// dialModel opens a connection to the model: with the request's Dial for a text model, otherwise to the Live API.
+// dialModel opens a connection to the model. For a text model it uses the request's Dial. Otherwise it connects to the
+// Live API.
 func (s *Session) dialModel(ctx context.Context, o gemini.Setup) (upstream.Conn, error) {
 	if o.IsTextModel {
 		o.OnLateTokens = func(t wire.Tokens) { s.lateTokens = s.lateTokens.Plus(t) }
@@ -90,14 +91,14 @@ func historyEntries(history []liveconfig.HistoryTurn) (entries []Entry) {
 	return entries
 }
 
-// runLoop runs the session from its first dial to its end. A panic in it ends only this conversation.
+// runLoop runs the session from its first dial to its end. If it panics, only this conversation ends.
 func (s *Session) runLoop(parent context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // outlives parent: the last answers are sent even after a shutdown
 	s.containPanic(func() { s.onStarted(); s.processEvents(ctx, parent) })
 	s.close(cancel)
 }
 
-// containPanic runs a part of the loop; a panic ends the conversation.
+// containPanic runs a part of the loop. If that part panics, the conversation ends.
 func (s *Session) containPanic(f func()) {
 	crash.Run(s.log, "session", func(err error) { s.endReason = err }, f)
 }
@@ -110,7 +111,7 @@ func (s *Session) onStarted() {
 	s.log.Info("conversation started", "model", s.keeper.Config().Model, "resumable", s.isResumable())
 	s.observer.report(SessionStarted{s.buildInfo()})
 	s.voice.SetHold(true)
-	s.onConfigChanged()
+	s.applyConfig()
 	s.recording.applyConfig(s.keeper.Config().Options.Record)
 	if s.cluster.restoredFrom != nil {
 		s.catchUpRestored()
@@ -140,7 +141,7 @@ func (s *Session) processEvents(ctx, parent context.Context) {
 			f()
 			s.cluster.markChanged()
 		case <-s.uplink.SpeechChanged:
-			s.onSpeech(ctx)
+			s.onSpeechChange(ctx)
 			s.cluster.markChanged()
 		case <-s.voice.playedSignal: // afterEvent calls endIfPlayed
 			s.cluster.markChanged()
@@ -155,24 +156,24 @@ func (s *Session) processEvents(ctx, parent context.Context) {
 	}
 }
 
-// afterEvent updates the derived state after each event.
+// afterEvent is called after each event and updates the state that is derived from other state.
 func (s *Session) afterEvent(ctx context.Context) {
 	s.endOverBudget(s.costs.extendReserve(s.output.turn.voiceLength))
 	s.endIfPlayed()
-	s.setSilenceAlarm()
-	s.setToolAlarm()
+	s.updateSilenceAlarm()
+	s.updateToolAlarm()
 	s.setTurnAlarm()
 	s.keeper.ReplaceIfIdle(ctx)
 	s.status.setState(s.currentState())
 	if s.voice.QueuedDuration() == 0 { // otherwise the caller is informed when the queued voice was played
 		s.output.announceThinking(s.isReplyDue())
 	}
-	s.askToMove()
-	s.cluster.saveSnapshot(s.isMovable(), s.buildSnapshot)
+	s.askToMoveIfQuiet()
+	s.cluster.queueSnapshotIfChanged(s.isMovable(), s.buildSnapshot)
 }
 
-// close releases everything the conversation holds. A panic while closing one part does not prevent the closing of
-// the other parts.
+// close releases everything that the conversation holds. If closing one part panics, the other parts are closed
+// nevertheless.
 func (s *Session) close(cancel context.CancelFunc) {
 	var last cluster.Snapshot // snapshot for a gateway that will continue the conversation; otherwise nil
 	elsewhere := s.endReason == ErrMoved || s.endReason == ErrReplaced
@@ -206,7 +207,7 @@ func (s *Session) close(cancel context.CancelFunc) {
 
 func (s *Session) onAlarm(ctx context.Context) {
 	for s.endReason == nil {
-		which, ok := s.clock.Due()
+		which, ok := s.clock.TakeDue()
 		if !ok {
 			return
 		}
@@ -241,8 +242,8 @@ func (s *Session) onAlarm(ctx context.Context) {
 	}
 }
 
-// endIfPlayed ends a session that has a pendingReason, once the current answer and then the model's goodbye, if there
-// is one, have been played.
+// endIfPlayed ends a session that has a pendingReason once its voice has been played: the current answer and then, if
+// there is one, the model's goodbye.
 func (s *Session) endIfPlayed() {
 	_, expected := s.keeper.ExpectedReply()
 	if s.pendingReason == nil || s.awaitsGoodbye || s.output.turn.isActive() || expected || s.voice.QueuedDuration() > 0 {

@@ -2,11 +2,11 @@ package bridge
 
 import "sync"
 
-// Loss is the recent packet loss, from 0 to 1. Up is the direction from the caller, Down to the caller. nil means
-// unknown, or no packets.
+// Loss is the recent packet loss in each direction, from 0 to 1: Up from the caller, Down to the caller. nil means that
+// the loss is unknown or that there were no packets.
 type Loss struct{ Up, Down *float64 }
 
-// lossWindow is the number of packets (10 s of audio) after which the weight of older packets is halved.
+// lossWindow is the number of packets, 10 s of audio, after which the weight of the packets so far is halved.
 const lossWindow = 500
 
 // lossCounters count recently lost packets. Their methods are safe for concurrent use.
@@ -15,20 +15,20 @@ type lossCounters struct {
 	up, down lossCounter
 }
 
-// lossCounter counts one direction.
+// lossCounter counts the packets of one direction.
 type lossCounter struct{ lost, total float64 }
 
-func (l *lossCounters) recordLoss(up bool, lost, of int) {
+func (l *lossCounters) recordLoss(isFromCaller bool, lost, total int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &l.down
-	if up {
+	if isFromCaller {
 		w = &l.up
 	}
 	if w.total >= lossWindow { // halves the weight of older packets
 		w.lost, w.total = w.lost/2, w.total/2
 	}
-	w.lost, w.total = w.lost+float64(lost), w.total+float64(of)
+	w.lost, w.total = w.lost+float64(lost), w.total+float64(total)
 }
 
 func (l *lossCounters) lossShares() Loss {

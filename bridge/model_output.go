@@ -15,7 +15,7 @@ import (
 	"voxgate/media"
 )
 
-// modelOutput tracks what the model says, and what was played of it. It belongs to the session's loop. Only the
+// modelOutput tracks what the model says, and how much of it was played. It belongs to the session's loop. Only the
 // callbacks that it adds to the voice may run in other goroutines.
 type modelOutput struct {
 	outputOptions
@@ -38,7 +38,8 @@ type modelOutput struct {
 	announcedThinking atomic.Bool  // the caller was informed that an answer is due
 }
 
-// outputOptions holds what a modelOutput needs of its session. All fields but noCues and suggestionsPage are required.
+// outputOptions holds the parts of the session that a modelOutput needs. All fields except noCues and suggestionsPage
+// are required.
 type outputOptions struct {
 	subscribers *subscribers
 	observer    observer
@@ -101,10 +102,11 @@ func (t *turn) isActive() bool { return t.isGenerating() || t.state == turnGener
 // isCut reports whether the turn was interrupted.
 func (t *turn) isCut() bool { return t.state == turnDropped || t.state == turnCut }
 
-// handleContent plays the model's output and forwards everything else. Its caller ends a complete turn.
+// handleContent plays the voice in a message of the model, and forwards everything else to the caller. If the message
+// completes the turn, the caller of handleContent ends the turn.
 func (m *modelOutput) handleContent(c *wire.ServerContent) {
 	t := &m.turn
-	// first, because audio in the same message belongs to the interrupted answer
+	// The interruption is handled first, because audio in the same message belongs to the interrupted answer.
 	if c.Interrupted {
 		m.onInterrupted()
 	}
@@ -112,7 +114,7 @@ func (m *modelOutput) handleContent(c *wire.ServerContent) {
 		m.voice.notifyInOrder(m.subscribers, RawServerContent{ServerContent: c.Fields})
 	}
 	if c.InputTranscription != "" {
-		m.onTranscript(c.InputTranscription)
+		m.addUserTranscript(c.InputTranscription)
 	}
 	if raw := c.Transcript; raw != nil && c.OutputTranscription == "" { // e.g. "finished": must come after the text, sent with its voice
 		m.voice.AddMark(func(bool) {
@@ -124,8 +126,8 @@ func (m *modelOutput) handleContent(c *wire.ServerContent) {
 	switch {
 	case t.state == turnDropped:
 		t.latestAt = time.Now()
-	case m.isLate(c):
-		m.addLate(c)
+	case m.belongsToEndedTurn(c):
+		m.addToEndedTurn(c)
 	default:
 		m.onAnswer(c)
 	}
@@ -162,14 +164,14 @@ func (m *modelOutput) onInterrupted() {
 		m.advanceTurn()
 	}
 	if !byVoice { // the typed text that has interrupted this answer is still to be answered
-		m.uplink.ReopenTypedText()
+		m.uplink.MarkTypedTextUnanswered()
 	}
 	m.prompts.onInterrupted()
 	*t = turn{state: turnDropped, isNumberTaken: true, number: t.number, selfInterrupted: true, latestAt: time.Now()} // turnComplete follows
 }
 
-// interruptionCause returns the probable cause of an interruption. The model does not report it. Unanswered text is the
-// cause, unless the person has spoken (byVoice).
+// interruptionCause returns the probable cause of an interruption, which the model does not report. byVoice means that
+// the person has spoken. If not, text that the model has not answered is the cause.
 func (m *modelOutput) interruptionCause(byVoice bool) Cause {
 	if m.prompts.pendingCount > 0 && !byVoice {
 		return m.prompts.newestCause
@@ -177,18 +179,19 @@ func (m *modelOutput) interruptionCause(byVoice bool) Cause {
 	return ByVoice
 }
 
-// groundingEvent returns the metadata of a search.
+// groundingEvent returns the event with the metadata of a search.
 func (m *modelOutput) groundingEvent(c *wire.ServerContent) Grounding {
 	g := Grounding{Metadata: c.Grounding}
-	// Google's terms require the suggestions unchanged (https://ai.google.dev/gemini-api/docs/google-search, Search
-	// Suggestions). They are untrusted HTML, so they get a page of their own.
+	// Google's terms require that the search suggestions are shown unchanged
+	// (https://ai.google.dev/gemini-api/docs/google-search, Search Suggestions). They are untrusted HTML, so they are
+	// shown on a page of their own.
 	if c.Suggestions != "" && m.suggestionsPage != nil {
 		g.SuggestionsPage = m.suggestionsPage(c.Suggestions)
 	}
 	return g
 }
 
-// onAnswer handles the part of a message that belongs to an active answer.
+// onAnswer handles a message that belongs to the current answer or begins a new one.
 func (m *modelOutput) onAnswer(c *wire.ServerContent) {
 	if len(c.Audio) == 0 && !c.HasText && !c.HasThought && c.OutputTranscription == "" {
 		return
@@ -228,12 +231,12 @@ func (m *modelOutput) onAnswer(c *wire.ServerContent) {
 	if !t.hasAnswer {
 		t.hasAnswer, m.hasAnswered = true, true
 		m.keeper.OnAnswer()
-		m.calls.MarkSpoken()
+		m.calls.MarkModelSpoke()
 		m.loop.awaitsGoodbye = false
 		m.status.setApology(false)
 		m.sendFinalUserText()
 		if m.loop.isUnheard() || m.keeper.Config().TextOnly {
-			m.takeQuestion()
+			m.takeQuestionEnd()
 		}
 	}
 	if m.loop.isUnheard() {
@@ -278,12 +281,12 @@ func (m *modelOutput) playAnswer(c *wire.ServerContent, text string) {
 	})
 }
 
-// sendAnswerText sends the text of an answer when its voice is played. raw is Gemini's own object with the text, or nil.
-// A client that asked a speaking model for text gets the transcript as its answer.
+// sendAnswerText sends the text of an answer when its voice is played. raw is Gemini's own object with the text, or
+// nil. If the client has requested text from a model that only speaks, it gets the transcript instead.
 func (m *modelOutput) sendAnswerText(number int, text string, raw []byte) {
 	config := m.keeper.Config()
 	if raw != nil && (config.TextOnly || config.TextToo) {
-		raw = wire.TextTurn(text)
+		raw = wire.ServerTextContent(text)
 	}
 	send := func() {
 		if raw != nil {
@@ -317,10 +320,10 @@ func (m *modelOutput) playVoice(c *wire.ServerContent) {
 	m.textOnlyAnswers = 0
 }
 
-// playFirstAudio queues the first audio of an answer, and records when its first frame is out.
+// playFirstAudio queues the first audio of an answer. It also records when the first frame of that audio is sent.
 func (m *modelOutput) playFirstAudio(pcm []int16) error {
-	// takes the question, so that later unasked output does not count as its answer
-	t := &turnTiming{questionEnd: m.takeQuestion(), firstAudio: time.Now()}
+	// The question is taken, so that later output that answers nothing does not count as its answer.
+	t := &turnTiming{questionEnd: m.takeQuestionEnd(), firstAudio: time.Now()}
 	m.turn.timing = t
 	first := min(len(pcm), VoiceRate*int(media.FrameDuration/time.Millisecond)/1000)
 	if err := m.voice.WritePCM(pcm[:first]); err != nil {
@@ -330,7 +333,7 @@ func (m *modelOutput) playFirstAudio(pcm []int16) error {
 	return m.voice.WritePCM(pcm[first:])
 }
 
-// endTurn ends the model's complete turn.
+// endTurn handles the end of a turn that the model has completed.
 func (m *modelOutput) endTurn() {
 	t := &m.turn
 	if !t.selfInterrupted { // otherwise lastTurn already describes this turn, which was interrupted
@@ -352,7 +355,8 @@ func (m *modelOutput) endTurn() {
 	m.sendUnheardNote()
 }
 
-// abortTurn ends the turn in progress when the connection was lost, because the model will not send its end.
+// abortTurn ends the turn in progress after the connection was lost, because the model will not send the end of the
+// turn.
 func (m *modelOutput) abortTurn() {
 	t := &m.turn
 	m.unheardTurn = 0 // no note is needed: the history for the next session contains what was heard
@@ -368,9 +372,9 @@ func (m *modelOutput) abortTurn() {
 	*t = turn{}
 }
 
-// finishTurn reports the end of the turn once all of it has been played. lost means that the connection was lost, so
-// the rest of the turn will not come.
-func (m *modelOutput) finishTurn(lost bool) {
+// finishTurn arranges for the end of the turn to be reported once all of the turn has been played. isConnectionLost
+// means that the rest of the turn will not come.
+func (m *modelOutput) finishTurn(isConnectionLost bool) {
 	number, length, timing, began := m.turn.number, m.turn.voiceLength, m.turn.timing, m.turn.startedAt
 	generation := m.voice.Generation()
 	endReported := &atomic.Bool{}
@@ -379,7 +383,7 @@ func (m *modelOutput) finishTurn(lost bool) {
 		number = m.turnNumber // the turn was empty
 	}
 	otherwise := Cause("")
-	if lost {
+	if isConnectionLost {
 		otherwise = ByConnectionLoss
 	}
 	m.voice.AddMark(func(heard bool) {
@@ -389,7 +393,7 @@ func (m *modelOutput) finishTurn(lost bool) {
 		switch {
 		case !heard:
 			m.transcript.MarkInterrupted(number, -1)
-		case lost:
+		case isConnectionLost:
 			kept := m.transcript.MarkInterrupted(number, length)
 			m.sendFinalAnswerText(number)
 			m.subscribers.notify(Interrupted{
@@ -404,13 +408,13 @@ func (m *modelOutput) finishTurn(lost bool) {
 	})
 }
 
-// advanceTurn starts the next turn number.
+// advanceTurn increases the turn number.
 func (m *modelOutput) advanceTurn() {
 	m.turnNumber++
 	m.keeper.RecordEvent()
 }
 
-// questionTurn returns the number of the turn that begins with the person's next words.
+// questionTurn returns the number of the turn to which the person's next words belong.
 func (m *modelOutput) questionTurn() int {
 	t := &m.turn
 	if t.state != turnIdle && !t.isNumberTaken && (t.isCut() || t.spokenOver) {
@@ -419,10 +423,10 @@ func (m *modelOutput) questionTurn() int {
 	return m.turnNumber
 }
 
-// recordQuestion records when the person ended a question. The model may have detected the end sooner, and have begun
-// to answer.
-func (m *modelOutput) recordQuestion(at time.Time) {
-	m.calls.MarkAsked()
+// recordQuestionEnd records when the person ended a question. The model may have detected the end earlier than the
+// gateway, and may already be answering.
+func (m *modelOutput) recordQuestionEnd(at time.Time) {
+	m.calls.MarkPersonAsked()
 	m.hasAnswered, m.wasStopped = false, false
 	m.prompts.questionEndedAt = at
 	if !m.hasRepliedSince(at) {
@@ -432,21 +436,25 @@ func (m *modelOutput) recordQuestion(at time.Time) {
 		m.turn.isRequested = true
 	}
 	if t := m.turn.timing; t == nil || t.firstAudio.Before(at) {
-		m.questions.addQuestion(at)
+		m.questions.addEnd(at)
 	}
 }
 
-// takeQuestion removes the question of the answer that begins now, and returns when it ended, or zero.
-func (m *modelOutput) takeQuestion() time.Time { return m.questions.takeNext(m.keeper.AnswerExpiry()) }
+// takeQuestionEnd removes the question that is answered by the answer beginning now. It returns when that question
+// ended, or zero.
+func (m *modelOutput) takeQuestionEnd() time.Time {
+	return m.questions.takeNext(m.keeper.AnswerExpiry())
+}
 
-// interrupt interrupts the answer, if there is one. The model may not have noticed the interruption yet. sendsText
-// means that the model gets text now.
-func (m *modelOutput) interrupt(by Cause, sendsText bool) {
+// interrupt interrupts the answer, if there is one. It is called even if the model does not know of the interruption
+// yet. sendsText means that text is being sent to the model.
+func (m *modelOutput) interrupt(cause Cause, sendsText bool) {
 	t := &m.turn
 	silent := t.timing == nil || t.state != turnSpeaking
-	// A silent answer goes on if text is sent: this answer or the next covers the text.
+	// If text is sent and the answer has no voice yet, the answer goes on: either it or the next answer covers the
+	// text.
 	if m.voice.QueuedDuration() > 0 || t.isGenerating() && !(sendsText && silent) {
-		cut, behind := m.cutOff(by)
+		cut, behind := m.cutOff(cause)
 		m.subscribers.notify(cut)
 		m.notifyDeferred(behind, t.state != turnIdle)
 	}
@@ -455,22 +463,24 @@ func (m *modelOutput) interrupt(by Cause, sendsText bool) {
 	}
 }
 
-// retractQuestion drops the answer to a question that the person continues. Nothing of this answer was heard.
+// retractQuestion drops the answer to a question that the person is still continuing. The person has heard nothing of
+// this answer.
 func (m *modelOutput) retractQuestion() {
 	m.interrupt(ByVoice, false)
 	m.wasRetracted = true
 }
 
-// notifyDeferred sends the events that were queued behind interrupted voice. underWay means that a turnComplete is
-// still to come.
-func (m *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
-	hasEnded := underWay
+// notifyDeferred sends the events that waited behind voice that was then interrupted. isTurnEndPending means that a
+// turnComplete is still to come.
+func (m *modelOutput) notifyDeferred(events []EventBody, isTurnEndPending bool) {
+	hasEnded := isTurnEndPending
 	for i, b := range slices.Backward(events) {
 		raw, ok := b.(RawServerContent)
 		if !ok || raw.TopLevel {
 			continue
 		}
-		// As with Google's servers, an interrupted turn has no generationComplete and only one turnComplete.
+		// Google's servers send no generationComplete and only one turnComplete for an interrupted turn. We do the
+		// same.
 		raw.ServerContent = withoutField(raw.ServerContent, "generationComplete")
 		if hasEnded {
 			raw.ServerContent = withoutField(raw.ServerContent, "turnComplete")
@@ -485,27 +495,27 @@ func (m *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	}
 }
 
-// cutOff interrupts the answer in the gateway. The model may not have noticed the interruption yet. behind are the
-// events that were queued behind the dropped voice.
-func (m *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
+// cutOff drops the rest of the answer. It is called even if the model does not know of the interruption yet. behind has
+// the events that were queued behind the dropped voice.
+func (m *modelOutput) cutOff(cause Cause) (interruption Interrupted, behind []EventBody) {
 	t := &m.turn
-	playing, stopped := m.voice.QueuedDuration() > 0, m.hasStopped()
-	m.voice.cutCause.Store(&by)
+	playing, stopped := m.voice.QueuedDuration() > 0, m.hasOutputStopped()
+	m.voice.cutCause.Store(&cause)
 	flushed, behind := m.voice.dropVoice()
 	m.voice.isAnswering.Store(false)
-	if playing && by == ByVoice {
+	if playing && cause == ByVoice {
 		m.reportBargeIn(flushed.FadeDelay)
 	}
 	m.voice.Duck(0)
-	i = Interrupted{Turn: t.number, By: by, Generation: flushed.Generation}
-	if number, ok := m.trimToPlayed(flushed.Unplayed); ok {
+	interruption = Interrupted{Turn: t.number, By: cause, Generation: flushed.Generation}
+	if number, ok := m.markInterruptedTurns(flushed.Unplayed); ok {
 		kept := m.transcript.PlayedAnswer(number)
-		i.Turn, i.PlayedText, i.Played = number, kept.Content, kept.Played
+		interruption.Turn, interruption.PlayedText, interruption.Played = number, kept.Content, kept.Played
 		m.sendFinalAnswerText(number)
 	}
 	latency := m.reportLatency(t.timing)
 	if t.isActive() {
-		m.reportTurnEnd(t.number, t.startedAt, t.timing, latency, by)
+		m.reportTurnEnd(t.number, t.startedAt, t.timing, latency, cause)
 	}
 	t.timing = nil
 	switch {
@@ -515,15 +525,16 @@ func (m *modelOutput) cutOff(by Cause) (i Interrupted, behind []EventBody) {
 		t.state = turnCut
 	}
 	t.latestAt = time.Now()
-	m.recordUnheard(i, flushed.Unplayed)
-	return i, behind
+	m.recordUnheard(interruption, flushed.Unplayed)
+	return interruption, behind
 }
 
-// trimToPlayed marks the turns in the playout as interrupted; unheard is the length of their voice that was not played.
-// It returns the oldest turn whose end was not reported. ok is false if no part of these turns was played.
-func (m *modelOutput) trimToPlayed(unheard time.Duration) (number int, ok bool) {
+// markInterruptedTurns marks the turns whose voice is in the playout as interrupted. unplayed is how much of their
+// voice was not played. oldestTurn is the oldest of them whose end was not reported. wasPlayed is false if nothing of
+// these turns was played.
+func (m *modelOutput) markInterruptedTurns(unplayed time.Duration) (oldestTurn int, wasPlayed bool) {
 	t := &m.turn
-	// A finished turn may still be playing, with the next one queued behind it.
+	// A turn that the model has finished may still be playing, and the next turn may be queued behind it.
 	turns := m.voice.finishedTurns
 	if t.isActive() {
 		turns = append(turns, utterance{turn: t.number, length: t.voiceLength})
@@ -532,20 +543,20 @@ func (m *modelOutput) trimToPlayed(unheard time.Duration) (number int, ok bool) 
 	for i := len(turns) - 1; i >= 0; i-- {
 		u := turns[i]
 		growing := t.isActive() && i == len(turns)-1
-		if !ok || !u.isEndReported() {
-			number, ok = u.turn, true
+		if !wasPlayed || !u.isEndReported() {
+			oldestTurn, wasPlayed = u.turn, true
 		}
 		switch {
-		case unheard == 0 && !growing:
-			return number, true
-		case unheard < u.length || unheard == 0:
-			m.transcript.MarkInterrupted(u.turn, u.length-unheard)
-			return number, true
+		case unplayed == 0 && !growing:
+			return oldestTurn, true
+		case unplayed < u.length || unplayed == 0:
+			m.transcript.MarkInterrupted(u.turn, u.length-unplayed)
+			return oldestTurn, true
 		}
 		m.transcript.MarkInterrupted(u.turn, 0)
-		unheard -= u.length
+		unplayed -= u.length
 	}
-	return number, false
+	return oldestTurn, false
 }
 
 // playingTurn returns the turn that is being played, or 0.
@@ -553,24 +564,24 @@ func (m *modelOutput) playingTurn() int {
 	return m.voice.playingTurn(utterance{turn: m.turn.number, length: m.turn.voiceLength})
 }
 
-// isIdle reports whether the model neither generates a turn nor thinks after one. An interrupted turn ends after
-// stoppedAfter without output.
+// isIdle reports whether the model neither generates a turn nor goes on thinking after one. An interrupted turn counts
+// as ended if the model has sent nothing for stoppedAfter.
 func (m *modelOutput) isIdle() bool {
 	t := &m.turn
 	return !m.isWorking && (t.state == turnIdle || t.isCut() && time.Since(t.latestAt) >= stoppedAfter)
 }
 
-// onSpeech records that the person has begun to speak.
-func (m *modelOutput) onSpeech() {
+// onSpeechStart records that the person has begun to speak.
+func (m *modelOutput) onSpeechStart() {
 	m.turn.spokenOver = m.turn.state != turnIdle
 	m.prompts.isOpen, m.prompts.pendingCount = true, 0
 	m.wasStopped = false
 }
 
-// announceThinking notifies the caller when an answer becomes due or is no longer due.
-func (m *modelOutput) announceThinking(on bool) {
-	if m.announcedThinking.Swap(on) != on {
-		m.subscribers.notify(Thinking{on})
+// announceThinking tells the caller that an answer is due, or that it is no longer due.
+func (m *modelOutput) announceThinking(isThinking bool) {
+	if m.announcedThinking.Swap(isThinking) != isThinking {
+		m.subscribers.notify(Thinking{isThinking})
 	}
 }
 
@@ -589,7 +600,7 @@ func (m *modelOutput) sendFinalAnswerText(number int) {
 	}
 }
 
-// reportLatency reports the measured latency of a turn, once, and returns it.
+// reportLatency returns the latency of a turn and reports it, but only once per turn.
 func (m *modelOutput) reportLatency(t *turnTiming) Latency {
 	l, ok := t.takeLatency(time.Duration(m.voice.roundTrip.Load()))
 	if ok {
@@ -599,37 +610,38 @@ func (m *modelOutput) reportLatency(t *turnTiming) Latency {
 	return l
 }
 
-// reportTurnEnd reports an ended turn to the observer. The turn began with its first message; a zero began means that it was
-// empty, so it is not reported. cut is the cause of an interruption, or "".
-func (m *modelOutput) reportTurnEnd(number int, began time.Time, t *turnTiming, l Latency, cut Cause) {
-	if !m.observer.isEnabled() || began.IsZero() { // zero for an empty turn
+// reportTurnEnd reports to the observer that a turn has ended. startedAt is when the turn's first message came. It is
+// zero for an empty turn, which is not reported. cut is the cause of an interruption, or "".
+func (m *modelOutput) reportTurnEnd(number int, startedAt time.Time, t *turnTiming, l Latency, cut Cause) {
+	if !m.observer.isEnabled() || startedAt.IsZero() { // zero for an empty turn
 		return
 	}
-	if t != nil && !t.questionEnd.IsZero() && t.questionEnd.Before(began) {
-		began = t.questionEnd
+	if t != nil && !t.questionEnd.IsZero() && t.questionEnd.Before(startedAt) {
+		startedAt = t.questionEnd
 	}
-	m.observer.report(TurnEnd{Number: number, StartedAt: began, InterruptedBy: cut, Latency: l})
+	m.observer.report(TurnEnd{Number: number, StartedAt: startedAt, InterruptedBy: cut, Latency: l})
 }
 
-// reportBargeIn reports an interruption by the person's voice. unplayed is the length of the voice still to be played.
+// reportBargeIn reports that the person's voice has interrupted the model. unplayed is the length of the voice that is
+// still to be played.
 func (m *modelOutput) reportBargeIn(unplayed time.Duration) {
 	if m.observer.isEnabled() && (m.loop.user.isSpeaking || m.turn.spokenOver) {
 		m.observer.report(BargeIn{time.Since(m.uplink.SpeechStart()) + unplayed})
 	}
 }
 
-// buildHistory returns the turns that the next session of the model lacks, with at most limit bytes of text: all turns
-// if fresh, otherwise those after coveredTurn.
-func (m *modelOutput) buildHistory(fresh bool, limit int) []wire.Content {
+// buildHistory returns the turns that the next session of the model does not know, with at most maxBytes of text. If
+// isNewSession is true, these are all turns, otherwise those after coveredTurn.
+func (m *modelOutput) buildHistory(isNewSession bool, maxBytes int) []wire.Content {
 	before := m.questionTurn() + 1
-	// The turn with unanswered input is left out, because that input is sent again.
+	// If a turn has input that was not answered, the turn is left out, because its input is sent again.
 	if m.uplink.HasUnanswered() {
 		before--
 	}
-	if fresh {
-		return m.transcript.HistoryBefore(before, limit)
+	if isNewSession {
+		return m.transcript.HistoryBefore(before, maxBytes)
 	}
-	return m.transcript.HistoryBetween(m.coveredTurn, before, limit)
+	return m.transcript.HistoryBetween(m.coveredTurn, before, maxBytes)
 }
 
 // reportCallEnd reports the end of a tool call.
@@ -639,7 +651,7 @@ func (m *modelOutput) reportCallEnd(e toolcalls.CallEnd) {
 	}
 }
 
-// close drops the voice that is still queued, and reports the turn in which the conversation ends.
+// close drops the voice that is still queued, and reports the end of the current turn.
 func (m *modelOutput) close() {
 	by := ByEnd
 	m.voice.cutCause.Store(&by)

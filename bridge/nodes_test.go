@@ -64,7 +64,7 @@ func TestFailoverToAnotherGateway(t *testing.T) {
 		l.SendHandle("h2")
 		time.Sleep(2 * time.Second)
 		d := b.resumeCaller(c)
-		l2 := a.up.NextConn().AssertDialledFor("", "h2")
+		l2 := a.up.NextConn().AssertSetup("", "h2")
 		time.Sleep(300 * time.Millisecond)
 		if _, closed := l.ClosedAt(); !closed {
 			t.Error("the first gateway is connected still")
@@ -77,7 +77,7 @@ func TestFailoverToAnotherGateway(t *testing.T) {
 			t.Errorf("said was %+v", got)
 		}
 		e := a.resumeCaller(d) // moves back to the first gateway
-		l3 := a.up.NextConn().AssertDialledFor("", "h2")
+		l3 := a.up.NextConn().AssertSetup("", "h2")
 		time.Sleep(300 * time.Millisecond)
 		if _, closed := l2.ClosedAt(); !closed {
 			t.Error("the second gateway is connected still")
@@ -98,14 +98,14 @@ func TestFailoverDuringAnAnswer(t *testing.T) {
 		l.SendHandle("h1")
 		time.Sleep(2 * time.Second)
 		d := b.resumeCaller(c)
-		a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
+		a.up.NextConn().AssertSetup("", "h1").AcceptSetup()
 		if i := lastEvent[bridge.Interrupted](d); i.Turn != 1 || i.By != bridge.ByConnectionLoss {
 			t.Errorf("got %+v", i)
 		}
 		d.typeText("and now?")
 		synctest.Wait()
 		e := a.resumeCaller(d)
-		l3 := a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
+		l3 := a.up.NextConn().AssertSetup("", "h1").AcceptSetup()
 		if got := l3.InputLog(); !strings.HasSuffix(got, "typed and now?") {
 			t.Errorf("the model was asked %q", got)
 		}
@@ -182,7 +182,7 @@ func TestDrainMovesCallers(t *testing.T) {
 		began := time.Now()
 		c.leave(nil)
 		d := b.resumeCaller(c)
-		l2 := a.up.NextConn().AssertDialledFor("", "h2").AcceptSetup()
+		l2 := a.up.NextConn().AssertSetup("", "h2").AcceptSetup()
 		if closed, _ := l.ClosedAt(); closed.IsZero() || closed.After(l2.OpenedAt) {
 			t.Error("dialled before the old link was closed")
 		}
@@ -210,7 +210,7 @@ func TestDrainWithoutAnotherGateway(t *testing.T) {
 		synctest.Wait()
 		c.leave(nil)
 		d := a.resumeCaller(c)
-		l2 := a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
+		l2 := a.up.NextConn().AssertSetup("", "h1").AcceptSetup()
 		d.checkStillWorks(l2)
 	})
 }
@@ -253,7 +253,7 @@ func TestFailoverWithToolCalls(t *testing.T) {
 		l.SendHandle("h1")
 		l.CallTool("2", "weather", `{"city":"Rome"}`)
 		d := b.resumeCaller(c)
-		a.up.NextConn().AssertDialledFor("", "h1")
+		a.up.NextConn().AssertSetup("", "h1")
 		if got := lastEvent[bridge.ToolCall](d).Calls; len(got) != 1 || got[0].ID != "1" {
 			t.Errorf("asked for %v", got)
 		}
@@ -276,7 +276,7 @@ func TestAPausedRecordingMoves(t *testing.T) {
 		l.SendHandle("h1")
 		time.Sleep(time.Second)
 		d := b.resumeCaller(c)
-		a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
+		a.up.NextConn().AssertSetup("", "h1").AcceptSetup()
 		synctest.Wait()
 		if lastEvent[bridge.SetupComplete](d).Recording || d.session.IsRecorded() {
 			t.Error("it is recorded")
@@ -482,7 +482,7 @@ func TestResumeWithoutTheStore(t *testing.T) {
 		bad.set(0, false)
 		time.Sleep(5 * time.Second) // time to write the pending snapshots
 		b.resumeCaller(c)
-		r.up.NextConn().AssertDialledFor("", "h")
+		r.up.NextConn().AssertSetup("", "h")
 	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 }
 
@@ -517,7 +517,7 @@ func TestConcurrentFailover(t *testing.T) {
 				}
 			}
 			d.awaitEnd(bridge.ErrReplaced)
-			a.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
+			a.up.NextConn().AssertSetup("", "h").AcceptSetup()
 			synctest.Wait()
 			a.up.AssertNoDial()
 			e.disconnect()
@@ -601,10 +601,10 @@ func TestFailoverWithARunningTool(t *testing.T) {
 					a.dropConnection(l)
 				}
 				b.resumeCaller(c)
-				l2 := a.up.NextConn().AssertDialledFor("", "h1")
+				l2 := a.up.NextConn().AssertSetup("", "h1")
 				if test.stale {
 					l2.CloseWith(1008, "BidiGenerateContent session not found")
-					l2 = a.up.NextConn().AssertDialledFor("", "")
+					l2 = a.up.NextConn().AssertSetup("", "")
 				}
 				l2.AcceptSetup()
 				synctest.Wait()

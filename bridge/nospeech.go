@@ -7,18 +7,18 @@ import (
 	"voxgate/tools"
 )
 
-// noSpeech is the transcript of a turn in which gemini-3.8-live-extended-thinking says nothing. The turn has one sample
-// of audio (openclaw #152646, September 2026).
+// noSpeech is the transcript that gemini-3.8-live-extended-thinking sends for a turn in which it says nothing. Such a
+// turn has one sample of audio (openclaw #152646, September 2026).
 const noSpeech = "<no speech>"
 
-// noSpeechFilter removes the marker noSpeech from the model's output. The marker comes in pieces, so a possible
-// beginning is held back.
+// noSpeechFilter removes the marker noSpeech from the model's output. The marker may arrive in pieces, so text that may
+// be its beginning is held back.
 type noSpeechFilter struct {
 	heldText  string // text of the transcript that may be part of the marker
 	isDecided bool   // the current turn does not consist of the marker
 }
 
-// filterMessage removes the marker, or what may be its beginning, from a message of the model.
+// filterMessage removes the marker from a message of the model, or holds back text that may be its beginning.
 func (f *noSpeechFilter) filterMessage(c *wire.ServerContent) {
 	if c.Interrupted {
 		*f = noSpeechFilter{}
@@ -49,6 +49,6 @@ func (f *noSpeechFilter) releaseText(c *wire.ServerContent) {
 		return
 	}
 	c.OutputTranscription = f.heldText + c.OutputTranscription
-	c.Transcript = tools.Encode(map[string]any{"outputTranscription": map[string]string{"text": c.OutputTranscription}})
+	c.Transcript = tools.EncodeOrEmpty(map[string]any{"outputTranscription": map[string]string{"text": c.OutputTranscription}})
 	f.heldText = ""
 }

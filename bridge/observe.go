@@ -12,14 +12,14 @@ import (
 )
 
 // Observation is something that happens in a conversation, for metrics and traces. Callers get [Event] values instead.
-// [SessionStarted] comes first. [SessionEnded] comes last, and alone has the transcript.
+// [SessionStarted] comes first, and [SessionEnded] last. Only [SessionEnded] has the transcript.
 type Observation any
 
 type (
 	// SessionStarted reports a new conversation.
 	SessionStarted struct{ Info }
 
-	// TurnEnd reports an answer of the model that was played, or interrupted.
+	// TurnEnd reports that an answer of the model was fully played, or interrupted.
 	TurnEnd struct {
 		Number        int
 		StartedAt     time.Time // the end of the question, or the start of the answer if there was no question
@@ -28,14 +28,14 @@ type (
 	}
 
 	// EmptyTurn reports a turn that ended without the expected answer. Reason is the server's turnCompleteReason, or
-	// "". For a written answer it is TEXT_ONLY.
+	// "". If the model wrote an answer instead of speaking it, Reason is TEXT_ONLY.
 	EmptyTurn struct{ Reason string }
 
-	// BargeIn reports an answer that the person's voice interrupted. Latency is the time from the voice to the last
-	// frame passed to the caller's output.
+	// BargeIn reports that the person's voice has interrupted an answer. Latency is the time from the start of that
+	// voice to the last frame of the answer that was passed to the caller's output.
 	BargeIn struct{ Latency time.Duration }
 
-	// TurnTaking reports a decision about a turn. None is reported if the model decides about turns.
+	// TurnTaking reports a decision about a turn. If the model decides about turns, it is never sent.
 	TurnTaking struct{ Change TurnChange }
 
 	// CallEnd reports the end of a tool call, and the turn in which it ended.
@@ -44,11 +44,12 @@ type (
 		Turn int
 	}
 
-	// DialOutcome reports an attempt to connect to the model; ConnectionEnd reports the end of a connection to it.
+	// DialOutcome reports the result of an attempt to connect to the model. ConnectionEnd reports that a connection to
+	// the model has ended.
 	DialOutcome   = upstream.DialOutcome
 	ConnectionEnd = upstream.ConnectionEnd
 
-	// StepStarted reports a step of the agent, except the first.
+	// StepStarted reports that a step of the agent has begun. It is not sent for the first step.
 	StepStarted struct{ Name string }
 
 	// SpendingReport reports the tokens used since the previous report. It comes at the end of each turn and of the
@@ -59,14 +60,18 @@ type (
 		Dollars float64           // cost of the tokens; 0 means the price of the model is unknown
 	}
 
-	// Steered reports an order of the operator's backend, whose kind is in What: "end", for example. By is the name of
-	// the server key that the backend used, if a key was needed. Text is the instruction, if any.
-	Steered struct{ By, What, Text string }
+	// Steered reports that the operator's backend has steered the conversation. What is the kind of command, for
+	// example "end". By is the name of the server key that the backend used, if a key was needed. Text is the
+	// instruction, if any.
+	Steered struct {
+		At             time.Time // when it was asked for; the model's reaction is later
+		By, What, Text string
+	}
 
-	// RecordingFailed reports a recording that could not be written, at its start or later.
+	// RecordingFailed reports that a recording could not be started, or could not be written later.
 	RecordingFailed struct{}
 
-	// SessionEnded reports the end of a conversation. Transcript has what was said, the answers as far as they were
+	// SessionEnded reports the end of a conversation. Transcript has what was said; of the answers it has only what was
 	// played. Recordings lists the files.
 	SessionEnded struct {
 		Info
@@ -82,7 +87,7 @@ type (
 		Account Account         // account that pays for generating Outcome, with ReserveCost
 	}
 
-	// Span is a period of a conversation; To is zero if it lasts to the end.
+	// Span is a period of a conversation. If To is zero, the period lasts to the end of the conversation.
 	Span struct{ From, To time.Time }
 )
 
@@ -122,8 +127,8 @@ type Info struct {
 	Loss    Loss
 }
 
-// ByEnd is the cause in a [TurnEnd] whose turn was interrupted by the end of the conversation. It never appears in
-// events for callers.
+// ByEnd is the cause in the [TurnEnd] of a turn that was interrupted by the end of the conversation. It never appears
+// in events for callers.
 const ByEnd Cause = "end"
 
 // Counts holds the statistics of a conversation.
@@ -139,13 +144,13 @@ type Counts struct {
 	}
 }
 
-// observer passes on observations of a conversation: see [Options].Observe.
+// observer passes the observations of a conversation to [Options].Observe.
 type observer struct {
 	id      string
 	observe func(id string, o Observation) // receives the observations; nil means no observer
 }
 
-// isEnabled reports whether there is an observer. Check it before building an observation that takes time.
+// isEnabled reports whether there is an observer. Callers check it before they build an observation that takes time.
 func (o observer) isEnabled() bool { return o.observe != nil }
 
 func (o observer) report(x Observation) {
@@ -154,12 +159,12 @@ func (o observer) report(x Observation) {
 	}
 }
 
-// HasMoved reports whether the conversation continues at another gateway, which will report its end.
+// HasMoved reports whether the conversation continues at another gateway. That gateway will report its end.
 func (e SessionEnded) HasMoved() bool {
 	return errors.Is(e.Reason, ErrMoved) || errors.Is(e.Reason, ErrReplaced)
 }
 
-// Code returns the [EndCode] of the conversation, or the [Code] of the failure.
+// Code returns the [EndCode] of the conversation or, if it has failed, the [Code] of the failure.
 func (e SessionEnded) Code() string {
 	if code := EndCode(e.Reason); code != "" {
 		return string(code)
@@ -167,5 +172,5 @@ func (e SessionEnded) Code() string {
 	return string(AsError(e.Reason).Code)
 }
 
-// HasFailed reports whether the conversation ended by a failure.
+// HasFailed reports whether the conversation has ended because of a failure.
 func (e SessionEnded) HasFailed() bool { return EndCode(e.Reason) == "" }

@@ -140,7 +140,7 @@ func TestDeferredDialWaitsForAConfig(t *testing.T) {
 					r.up.AssertNoDial()
 					c.updateConfig(u)
 				}
-				l := r.up.NextConn().AssertDialledFor(test.temp, "")
+				l := r.up.NextConn().AssertSetup(test.temp, "")
 				if at := r.elapsed(); at != test.after {
 					t.Errorf("dialled after %v", at)
 				}

@@ -66,7 +66,7 @@ func TestUnansweredSpeechIsReplayed(t *testing.T) {
 			l.SendHandle("h2")
 			l.DropConnection()
 			r.up.NextConn().CloseWith(1008, "BidiGenerateContent session not found")
-			return r.up.NextConn().AssertDialledFor("", "").AcceptSetup()
+			return r.up.NextConn().AssertSetup("", "").AcceptSetup()
 		}, 2 * time.Second},
 		"the first of two is answered while both are said again": {func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.speakFor(2 * time.Second)
@@ -112,7 +112,7 @@ func TestSameCallAgain(t *testing.T) {
 	answer := func(c *caller) { c.sendToolResponse("a", "", `{"sent":true}`) }
 	lost := func(r *harness, l *bridgetest.Conn) *bridgetest.Conn {
 		l.DropConnection()
-		return r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
+		return r.up.NextConn().AssertSetup("", "h").AcceptSetup()
 	}
 	for name, test := range map[string]struct {
 		happens func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn // returns the connection whose model calls again
@@ -173,7 +173,7 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 		l.CallTool("a", "pay", `{}`)
 		l.AssertToolResponses("a" + first)
 		l.DropConnection()
-		m := r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "h").AcceptSetup()
 		synctest.Wait()
 		m.CallTool("b", "pay", `{}`)
 		c.checkLog("SetupComplete ToolStatus ToolCall(ask) ToolStatus ToolCallCancellation(ask) ToolStatus ToolCall(ask)")
@@ -405,7 +405,7 @@ func TestWithoutResumption(t *testing.T) {
 				l.SendContent(`"inputTranscription":{"text":"hello"},"turnComplete":true`)
 				time.Sleep(time.Minute)
 				l.DropConnection()
-				if got := r.up.NextConn().AssertDialledFor("", "").AcceptSetup().InputLog(); !strings.Contains(got, "hello") {
+				if got := r.up.NextConn().AssertSetup("", "").AcceptSetup().InputLog(); !strings.Contains(got, "hello") {
 					t.Errorf("the fresh session got %q", got)
 				}
 				c.disconnect()
@@ -547,8 +547,8 @@ func TestPleaseSayItAgain(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		c.typeText("hello?")
-		r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
-		r.up.NextConn().AssertDialledFor("", "").AcceptSetup()
+		r.up.NextConn().AssertSetup("", "h").AcceptSetup()
+		r.up.NextConn().AssertSetup("", "").AcceptSetup()
 		time.Sleep(10 * time.Second)
 		if change := lastEvent[bridge.StateChange](c); !strings.Contains(change.Message, "say it again") ||
 			c.watchdogAttempts() != "resume fresh none" {

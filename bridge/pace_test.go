@@ -22,15 +22,12 @@ import (
 type server struct {
 	dials atomic.Int64
 
-	mu     sync.Mutex
-	dial   dialled
-	open   []*websocket.Conn
-	served sync.WaitGroup
+	mu   sync.Mutex
+	dial dialled
+	open []*websocket.Conn
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.served.Add(1)
-	defer s.served.Done()
 	s.mu.Lock()
 	dial := s.dial
 	s.mu.Unlock()
@@ -194,7 +191,6 @@ func (s *server) serving(t *testing.T) *harness {
 			_ = ws.Close()
 		}
 		s.mu.Unlock()
-		s.served.Wait()
 	})
 	r := &harness{t: t}
 	r.startHost(pipes.Dial)

@@ -12,8 +12,8 @@ import (
 	"voxgate/media/record"
 )
 
-// recording manages the recording of a conversation and its listeners. The session's loop opens and closes the file.
-// The microphone and the playout write to it.
+// recording manages the recording of a conversation, and the listeners to the conversation. The session's loop opens
+// and closes the file. The microphone and the playout write to it.
 type recording struct {
 	subscribers *subscribers
 	observer    observer
@@ -31,7 +31,7 @@ type recording struct {
 	tapsLock  sync.Mutex
 	taps      atomic.Pointer[[]Listener] // the file and the listeners; replaced, never changed
 
-	// Owned by the session's loop.
+	// The session's loop owns these fields.
 	isAnnounced   bool            // the client was informed that the conversation is recorded
 	failed        <-chan struct{} // closed when a write has failed; nil means no file
 	hasDiskFailed bool            // a write has failed: recording is not tried again
@@ -39,16 +39,16 @@ type recording struct {
 	pauses        []Span          // the last one has no end while the recording is paused
 }
 
-// isOn reports whether there is a file; isRunning reports whether audio is currently written to it.
-func (r *recording) isOn() bool      { return r.file.Load() != nil }
-func (r *recording) isRunning() bool { return r.isOn() && !r.isPaused.Load() }
+// hasOpenFile reports whether the recording has a file. isRunning reports whether audio is being written to it.
+func (r *recording) hasOpenFile() bool { return r.file.Load() != nil }
+func (r *recording) isRunning() bool   { return r.hasOpenFile() && !r.isPaused.Load() }
 
-// setPaused pauses the recording, or continues it. The file and the listeners get silence meanwhile, with a short tone
-// at either end.
+// setPaused pauses the recording, or continues it. During a pause, the file and the listeners get silence, with a short
+// tone at the start and the end.
 func (r *recording) setPaused(on bool) error {
 	now := time.Now()
 	switch {
-	case !r.isOn() && on:
+	case !r.hasOpenFile() && on:
 		return &Error{Code: CodeInvalidState, Message: "This conversation is not recorded."}
 	case on == r.isPaused.Load():
 		return nil
@@ -63,19 +63,19 @@ func (r *recording) setPaused(on bool) error {
 	}
 	for _, f := range r.allTaps() {
 		f.TruncateModel(now) // voice after this time was queued but is not played yet
-		f.AddMark(now)
+		f.AddGapMark(now)
 	}
 	r.log.Info("recording paused", "paused", on)
 	r.subscribers.notify(Log{Level: "info", Message: message, Details: map[string]any{"recording": r.isRunning()}})
 	return nil
 }
 
-// applyConfig starts or stops the recording. It is called only for a configuration that is already in force, because
-// undoing a rejected configuration would split the recording.
-func (r *recording) applyConfig(enabled bool) {
-	enabled = r.folder != "" && !r.hasDiskFailed && (enabled || r.recordAll)
+// applyConfig starts or stops the recording. It must be called only for a configuration that is in force already,
+// because undoing a rejected configuration would split the recording.
+func (r *recording) applyConfig(isEnabled bool) {
+	isEnabled = r.folder != "" && !r.hasDiskFailed && (isEnabled || r.recordAll)
 	switch {
-	case enabled && !r.isOn():
+	case isEnabled && !r.hasOpenFile():
 		f, err := record.Create(r.folder, r.id, time.Now())
 		if err != nil {
 			r.log.Error("recording", "err", err)
@@ -87,23 +87,24 @@ func (r *recording) applyConfig(enabled bool) {
 		r.file.Store(f)
 		r.failed = f.Failed()
 		r.addTap(f)
-	case !enabled:
+	case !isEnabled:
 		r.close()
 	}
 }
 
-// markFailed records that the disk cannot take a recording. There is no retry: a file that begins in the middle would
-// look complete.
+// markFailed records that the disk cannot take a recording. Recording is not tried again, because a file that begins in
+// the middle of the conversation would look complete.
 func (r *recording) markFailed() {
 	r.hasDiskFailed = true
 	r.observer.report(RecordingFailed{})
 }
 
-// onFailed ends a failed recording, and tells the client. The configuration requests a recording if wanted is true.
-func (r *recording) onFailed(wanted bool) {
+// onFailed ends a failed recording, and tells the client. isRequested means that the configuration requests a
+// recording.
+func (r *recording) onFailed(isRequested bool) {
 	r.markFailed()
 	r.close() // logs the reason
-	r.announceState(wanted)
+	r.announceState(isRequested)
 }
 
 // close ends the recording, if there is one. It does not block, because a network disk may hang. The host's shutdown
@@ -129,10 +130,10 @@ func (r *recording) closeFile(f *record.Recording) {
 	})
 }
 
-// announceState tells the client whether the conversation is recorded, if this has changed. If wanted is true, it also
-// reports that a requested recording is missing.
-func (r *recording) announceState(wanted bool) {
-	recorded, before := r.isOn(), r.isAnnounced
+// announceState tells the client whether the conversation is recorded, if that has changed. If isRequested is true and
+// there is no recording, it warns the client.
+func (r *recording) announceState(isRequested bool) {
+	recorded, before := r.hasOpenFile(), r.isAnnounced
 	r.isAnnounced = recorded
 	if recorded && r.isPaused.Load() {
 		return // the client was informed of the pause
@@ -148,7 +149,7 @@ func (r *recording) announceState(wanted bool) {
 			"What was recorded so far is kept.")
 	case before && !recorded:
 		say("info", "This conversation is no longer recorded.")
-	case wanted && !recorded:
+	case isRequested && !recorded:
 		say("warn", "This conversation is not recorded: the gateway has no folder for recordings.")
 	}
 }
@@ -159,14 +160,15 @@ type Listener interface {
 	WriteCaller(pcm []int16, rate int, at time.Time) // the person spoke the first sample at about this time
 	WriteModel(pcm []int16, at time.Time)            // rate: [VoiceRate]; the first sample is played at this time
 	TruncateModel(at time.Time)                      // queued voice after that time is not played
-	AddMark(at time.Time)                            // a gap in the audio begins or ends at this time
+	AddGapMark(at time.Time)                         // a gap in the audio begins or ends at this time
 }
 
-// maxListeners limits the listeners of one conversation, because each of them needs an audio encoder.
+// maxListeners limits the listeners of one conversation, because each needs an audio encoder.
 const maxListeners = 4
 
-// admitListener counts one more listener, or returns an error beyond maxListeners. releaseListener counts one less.
-func (r *recording) admitListener() error {
+// reserveListener counts another listener. It returns an error if there are maxListeners already. releaseListener stops
+// counting one.
+func (r *recording) reserveListener() error {
 	if r.listeners.Add(1) > maxListeners {
 		r.releaseListener()
 		return &Error{Code: CodeBusy, Message: "This conversation has too many listeners."}
@@ -176,7 +178,7 @@ func (r *recording) admitListener() error {
 
 func (r *recording) releaseListener() { r.listeners.Add(-1) }
 
-// allTaps returns the file and the listeners. activeTaps returns only those that currently get the audio.
+// allTaps returns the file and all listeners. activeTaps returns only those that get the audio at the moment.
 func (r *recording) allTaps() []Listener {
 	if all := r.taps.Load(); all != nil {
 		return *all
@@ -191,7 +193,7 @@ func (r *recording) activeTaps() []Listener {
 	return r.allTaps()
 }
 
-// addTap passes the conversation to f until removeTap.
+// addTap passes the audio of the conversation to f until removeTap is called.
 func (r *recording) addTap(f Listener) {
 	r.tapsLock.Lock()
 	defer r.tapsLock.Unlock()
@@ -210,7 +212,7 @@ func (r *recording) removeTap(f Listener) {
 	}
 }
 
-// writePerson passes on audio of the person.
+// writePerson passes audio of the person to the file and the listeners.
 func (r *recording) writePerson(pcm []int16, rate int) {
 	for _, f := range r.activeTaps() {
 		f.WriteCaller(pcm, rate, time.Now().Add(-time.Duration(len(pcm))*time.Second/time.Duration(rate)))

@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	// replayEvents and replayBytes limit the events kept for a caller that may come back: several turns. pruneEvents
-	// applies these limits. Until then, addEvent keeps twice as many events and bytes. With events of tool calls it keeps up
-	// to four times the events and eight times the bytes, because it cannot tell which calls are open.
+	// replayEvents and replayBytes limit the events that are kept for a caller that may return: several turns.
+	// pruneEvents applies these limits. Between its calls, addEvent keeps twice as many events and bytes. It keeps up
+	// to four times the events and eight times the bytes if they belong to tool calls, because it cannot tell which
+	// calls are open.
 	replayEvents = 256
 	replayBytes  = 1 << 20
 
-	// replayTime is how long events are kept while there is a caller. Detecting a dead connection takes 20 s on a
-	// WebSocket, 30 s on WebRTC.
+	// replayTime limits how long events are kept while a caller is connected. The connection may be dead without being
+	// noticed: detecting that takes 20 s on a WebSocket, and 30 s on WebRTC.
 	replayTime = 40 * time.Second
 )
 
@@ -26,39 +27,40 @@ type replayBuffer struct {
 	bytes  int // approximate size of all events
 }
 
-// addEvent numbers an event, and stores it if the caller may come back.
-func (r *replayBuffer) addEvent(body EventBody, keep bool) Event {
+// addEvent assigns the next number to an event. If isKept is true, it also stores the event for a caller that may
+// return.
+func (r *replayBuffer) addEvent(body EventBody, isKept bool) Event {
 	r.last++
 	e := Event{Number: r.last, Time: time.Now(), Body: body}
-	if keep {
+	if isKept {
 		r.events = append(r.events, e)
 		r.bytes += eventSize(body)
-		anybody := func(string) bool { return true }
-		r.trim(2*replayEvents, 2*replayBytes, func(e Event) bool { return !isOpen(e.Body, anybody) })
+		anyCall := func(string) bool { return true }
+		r.trim(2*replayEvents, 2*replayBytes, func(e Event) bool { return !belongsToOpenCall(e.Body, anyCall) })
 		r.trim(4*replayEvents, 8*replayBytes, func(Event) bool { return true })
 	}
 	return e
 }
 
-// pruneEvents drops the oldest events beyond the limits, except those of open calls. If the conversation is attended,
-// which means that it has a caller, it also drops events older than replayTime.
-func (r *replayBuffer) pruneEvents(attended bool, open func(id string) bool) {
-	closed := func(e Event) bool { return !isOpen(e.Body, open) }
-	if attended {
+// pruneEvents drops the oldest events beyond the limits, except those of open calls. If the conversation has a caller,
+// it also drops events older than replayTime.
+func (r *replayBuffer) pruneEvents(hasCaller bool, isCallOpen func(id string) bool) {
+	closed := func(e Event) bool { return !belongsToOpenCall(e.Body, isCallOpen) }
+	if hasCaller {
 		r.dropEvents(func(e Event) bool { return time.Since(e.Time) > replayTime && closed(e) })
 	}
 	r.trim(replayEvents, replayBytes, closed)
 }
 
-// trim drops the oldest events until at most size events with this number of bytes are left. It keeps the events for which
-// mayDrop returns false.
-func (r *replayBuffer) trim(size, bytes int, mayDrop func(Event) bool) {
+// trim drops the oldest events until at most maxEvents events with at most maxBytes bytes are left. It keeps events for
+// which mayDrop returns false.
+func (r *replayBuffer) trim(maxEvents, maxBytes int, mayDrop func(Event) bool) {
 	remaining := len(r.events)
-	if remaining <= size && r.bytes <= bytes {
+	if remaining <= maxEvents && r.bytes <= maxBytes {
 		return
 	}
 	r.dropEvents(func(e Event) bool {
-		gone := (remaining > size || r.bytes > bytes) && mayDrop(e)
+		gone := (remaining > maxEvents || r.bytes > maxBytes) && mayDrop(e)
 		if gone {
 			remaining--
 		}
@@ -66,7 +68,7 @@ func (r *replayBuffer) trim(size, bytes int, mayDrop func(Event) bool) {
 	})
 }
 
-// dropEvents drops each event for which isGone returns true. It calls isGone once per event, in order.
+// dropEvents drops each event for which isGone returns true. It calls isGone once for each event, in order.
 func (r *replayBuffer) dropEvents(isGone func(Event) bool) {
 	r.events = slices.DeleteFunc(r.events, func(e Event) bool {
 		if !isGone(e) {
@@ -77,7 +79,7 @@ func (r *replayBuffer) dropEvents(isGone func(Event) bool) {
 	})
 }
 
-// eventSize returns the approximate memory of an event.
+// eventSize returns approximately how much memory an event needs.
 func eventSize(body EventBody) int {
 	const least = 128
 	switch b := body.(type) {
@@ -126,24 +128,24 @@ func eventSize(body EventBody) int {
 	return least
 }
 
-// isOpen reports whether an event belongs to a tool call that has not ended.
-func isOpen(body EventBody, open func(id string) bool) bool {
+// belongsToOpenCall reports whether an event belongs to a tool call that has not ended.
+func belongsToOpenCall(body EventBody, isCallOpen func(id string) bool) bool {
 	switch b := body.(type) {
 	case ToolCall:
 		for _, c := range b.Calls {
-			if open(c.ID) {
+			if isCallOpen(c.ID) {
 				return true
 			}
 		}
 	case ToolStatus:
-		return b.Status == StatusRunning && open(b.ID)
+		return b.Status == StatusRunning && isCallOpen(b.ID)
 	}
 	return false
 }
 
-// missedEvents returns the events after lastReceived, without ended calls and outdated events. If lastReceived is 0, it
-// returns only the essential events.
-func (r *replayBuffer) missedEvents(lastReceived uint64, open func(id string) bool) (missed []Event) {
+// missedEvents returns the events after lastReceived. It leaves out events of ended calls and events that are outdated.
+// If lastReceived is 0, it returns only the essential events.
+func (r *replayBuffer) missedEvents(lastReceived uint64, isCallOpen func(id string) bool) (missed []Event) {
 	reused := map[string]bool{} // IDs of open calls: an earlier end under the same ID is outdated
 	for _, e := range slices.Backward(r.events) {
 		if e.Number <= lastReceived {
@@ -153,7 +155,7 @@ func (r *replayBuffer) missedEvents(lastReceived uint64, open func(id string) bo
 		case ToolCall:
 			var calls []tools.Call
 			for _, c := range b.Calls {
-				if open(c.ID) && !reused[c.ID] {
+				if isCallOpen(c.ID) && !reused[c.ID] {
 					reused[c.ID] = true
 					calls = append(calls, c)
 				}
@@ -169,7 +171,7 @@ func (r *replayBuffer) missedEvents(lastReceived uint64, open func(id string) bo
 			}
 			e.Body = ToolCallCancellation{ids}
 		case ToolStatus:
-			if reused[b.ID] || b.Status == StatusRunning && !open(b.ID) {
+			if reused[b.ID] || b.Status == StatusRunning && !isCallOpen(b.ID) {
 				continue
 			}
 		case StateChange, UserSpeaking, InterruptionPending, Thinking, Latency, Move:

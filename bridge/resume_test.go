@@ -179,7 +179,7 @@ func TestParkedLinkWithoutHandle(t *testing.T) {
 		c.disconnect()
 		time.Sleep(30 * time.Second)
 		d := r.resumeByToken(c.resumeToken())
-		m := r.up.NextConn().AssertDialledFor("", "").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "").AcceptSetup()
 		d.checkLog("SetupComplete ErrorEvent")
 		d.checkWarning("may be lost")
 		d.checkStillWorks(m)
@@ -195,7 +195,7 @@ func TestLinkLostWhileParked(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		r.up.AssertNoDial()
 		d := r.resumeByToken(c.resumeToken())
-		d.checkStillWorks(r.up.NextConn().AssertDialledFor("", "h").AcceptSetup())
+		d.checkStillWorks(r.up.NextConn().AssertSetup("", "h").AcceptSetup())
 	})
 }
 

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// tokenHash identifies a resume token, which itself is not stored.
+// tokenHash is the hash of a resume token. It is stored instead of the token.
 type tokenHash [sha256.Size]byte
 
 func hashToken(token string) tokenHash { return sha256.Sum256([]byte(token)) }
 
-// resumeTokens holds the tokens of a host's conversations, by ID. Each conversation has two valid tokens: the newest
-// token, and the token that the caller used to get the newest.
+// resumeTokens holds the tokens of a host's conversations, by conversation ID. Each conversation has two valid tokens:
+// the newest token, and the token that the caller used to get the newest.
 type resumeTokens struct {
 	mu   sync.Mutex
 	ids  map[tokenHash]string
@@ -25,14 +25,15 @@ func newResumeTokens() *resumeTokens {
 	return &resumeTokens{ids: map[tokenHash]string{}, byID: map[string][2]tokenHash{}}
 }
 
-// idLength is the length of a session ID in base32: 80 bits, so that all of a million conversations have different IDs.
+// idLength is the length of a session ID in base32: 80 bits. They are enough for a million conversations to have
+// different IDs.
 const idLength = 16
 
-// formatToken returns a resume token of a conversation. It contains the ID, by which any gateway finds the
-// conversation.
+// formatToken returns a resume token of a conversation. The token contains the conversation's ID, so that any gateway
+// can find the conversation.
 func formatToken(id, secret string) string { return id + "." + secret }
 
-// parseSessionID returns the ID of the conversation in a resume token; empty if malformed.
+// parseSessionID returns the conversation ID in a resume token, or "" if the token is malformed.
 func parseSessionID(token string) string {
 	if id, _, _ := strings.Cut(token, "."); len(id) == idLength {
 		return id
@@ -40,8 +41,8 @@ func parseSessionID(token string) string {
 	return ""
 }
 
-// issueToken issues the next token of a conversation. The used token stays valid until the caller uses the next token,
-// because the message with the next token may be lost. Older tokens are revoked.
+// issueToken issues the next token of a conversation. The message with this token may be lost, so the token that the
+// caller has just used stays valid until the caller uses the next one. Older tokens are revoked.
 func (t *resumeTokens) issueToken(id, used string) string {
 	secret := make([]byte, 32)
 	rand.Read(secret) // never fails (crypto/rand)
@@ -54,7 +55,7 @@ func (t *resumeTokens) issueToken(id, used string) string {
 	return token
 }
 
-// setTokens sets the tokens of a conversation, and revokes all its other tokens. A zero hash is ignored.
+// setTokens sets the valid tokens of a conversation, and revokes all its other tokens. It ignores a hash that is zero.
 func (t *resumeTokens) setTokens(id string, hashes [2]tokenHash) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,14 +73,15 @@ func (t *resumeTokens) setTokens(id string, hashes [2]tokenHash) {
 // revokeTokens invalidates the tokens of a conversation.
 func (t *resumeTokens) revokeTokens(id string) { t.setTokens(id, [2]tokenHash{}) }
 
-// findSession returns the ID of the conversation that a token opens; empty means none.
-func (t *resumeTokens) findSession(token string) string {
+// findSession returns the ID of the conversation that a token resumes, or "".
+func (t *resumeTokens) findSession(token string) (sessionID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ids[hashToken(token)]
 }
 
-// tokenHashes returns the hashes of a conversation's two tokens, for a snapshot. The hash of a missing token is nil.
+// tokenHashes returns the hashes of a conversation's two tokens, for a snapshot. If a token is missing, its hash is
+// nil.
 func (t *resumeTokens) tokenHashes(id string) (tokens [2][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// farewellTime limits how long a conversation that is to end waits for the current answer, and then for the model's
+	// farewellTime limits how long the end of a conversation is delayed by the current answer and then by the model's
 	// goodbye.
 	farewellTime = 15 * time.Second
 
-	// goodbyeTime limits how long the model may take to begin its goodbye, after it got the answer of the tool that ends
-	// the conversation.
+	// goodbyeTime limits how long the model may take to begin its goodbye. The time starts when the model gets the
+	// answer of the tool that ends the conversation.
 	goodbyeTime = 6 * time.Second
 
-	// goodbyeTimeSpoken replaces goodbyeTime if the model spoke before it called the tool. Those words may have been the
-	// goodbye.
+	// goodbyeTimeSpoken replaces goodbyeTime if the model spoke before it called the tool. What it said may have been
+	// the goodbye.
 	goodbyeTimeSpoken = 2 * time.Second
 )
 
-// Session is one conversation. Only its loop changes its state; the methods are safe for concurrent use.
+// Session is one conversation. Only its loop changes its state. Its methods are safe for concurrent use.
 type Session struct {
-	// These fields are not replaced after newSession. Each has its own mutex, or belongs to the loop.
+	// These fields are set by newSession and not replaced afterwards. Each has its own mutex, or belongs to the loop.
 	*subscribers
 	streams
 	receivedIDs
@@ -60,7 +60,7 @@ type Session struct {
 	loopState
 }
 
-// loopState is the state that belongs to the session's loop.
+// loopState is the state that only the session's loop uses.
 type loopState struct {
 	started      time.Time
 	agentName    string // name of the agent
@@ -77,10 +77,10 @@ type loopState struct {
 	sessionEnd
 }
 
-// isUnheard reports whether an answer would not be heard.
+// isUnheard reports whether the person would not hear an answer now.
 func (l *loopState) isUnheard() bool { return l.isParked || l.onHold }
 
-// sessionEnd is the state of the end of the conversation.
+// sessionEnd holds the reason for the end of the conversation, and the state of a planned end.
 type sessionEnd struct {
 	pendingReason  error          // if set, the conversation ends for this reason when the answer has been played
 	awaitsGoodbye  bool           // the end waits until the model has begun to answer the tool that ends the conversation
@@ -126,7 +126,7 @@ const (
 	numAlarms
 )
 
-// commandRequest is a command for the session's loop. answer has a buffer of one, and gets the command's outcome.
+// commandRequest is a command for the session's loop. answer gets the result of the command; it has a buffer of one.
 type commandRequest struct {
 	command Command
 	answer  chan error
@@ -138,7 +138,7 @@ func (s *Session) ID() string { return s.id }
 // Origin returns where the conversation comes from.
 func (s *Session) Origin() Origin { return s.request.Origin }
 
-// ReportSteering reports an order of the operator's backend to the observer of the conversation.
+// ReportSteering reports to the observer that the operator's backend has steered the conversation.
 func (s *Session) ReportSteering(o Steered) { s.observer.report(o) }
 
 // Greet makes the model speak first, using [SessionRequest.GreetingPrompt]. Only the first call has an effect.
@@ -152,13 +152,13 @@ func (s *Session) Greet() error {
 // EndpointState returns what the endpoint that opened the conversation keeps in [SessionRequest.EndpointState].
 func (s *Session) EndpointState() any { return s.request.EndpointState }
 
-// Done is closed when the conversation has ended; Err then returns the reason.
+// Done returns a channel that is closed when the conversation has ended. After that, Err returns the reason.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Err returns why the conversation has ended. It must not be called before Done is closed.
+// Err returns the reason why the conversation has ended. It must not be called before the channel of Done is closed.
 func (s *Session) Err() error { return s.endReason }
 
-// Crash ends the conversation because a goroutine of the conversation or of its caller has panicked. It is safe for
+// Crash ends the conversation after a panic in a goroutine of the conversation or of its caller. It is safe for
 // concurrent use and does not block.
 func (s *Session) Crash(err error) {
 	select {
@@ -167,10 +167,12 @@ func (s *Session) Crash(err error) {
 	}
 }
 
-// Watch calls notify with every event of the caller from now on. A [SetupComplete] and the [History] come first. The
-// rules of [Caller].Notify apply. Watching lasts until stop is called or Done is closed.
+// Watch calls notify with every event that the caller gets from now on. The first events are a [SetupComplete] and the
+// [History]. The rules of [Caller].Notify apply to notify. Watching lasts until stop is called or the conversation
+// ends.
 //
-// A watcher may also command the session. It is asked to run the functions declared by [BackendUpdate].
+// A watcher may also send commands to the session. The session asks it to run the functions that a [BackendUpdate] has
+// declared.
 func (s *Session) Watch(notify func(Event)) (stop func(), err error) {
 	w := &watcher{notify}
 	if err := s.Do(watchCommand{w}); err != nil {
@@ -185,22 +187,22 @@ type watchCommand struct{ watcher *watcher }
 func (c watchCommand) run(_ context.Context, s *Session) error {
 	first := []EventBody{History{s.transcript.Entries()}}
 	if s.keeper.EverConnected() { // otherwise the watcher gets the SetupComplete that the caller will get
-		first = slices.Insert(first, 0, EventBody(s.setupComplete()))
+		first = slices.Insert(first, 0, EventBody(s.buildSetupComplete()))
 	}
 	s.addWatcher(c.watcher, first...)
 	return nil
 }
 
-// Do executes a command, in the order of the calls. It blocks until the session has processed it, usually for
-// microseconds. It returns an error for [AsError] if the session rejects the command or has ended. It must not be
-// called from [Caller].Notify.
+// Do executes a command. Commands are executed in the order of the calls. Do blocks until the session has processed the
+// command, usually for microseconds. If the session rejects the command or has ended, Do returns an error for
+// [AsError]. Do must not be called from [Caller].Notify.
 func (s *Session) Do(c Command) error {
 	if mark, ok := c.(Activity); ok { // not through the loop, because it must stay in order with the audio
 		select {
 		case <-s.done:
 			return errEnded
 		default:
-			return markError(s.uplink.QueueMark(uplink.Mark(mark)))
+			return toMarkError(s.uplink.QueueMark(uplink.Mark(mark)))
 		}
 	}
 	r := commandRequest{command: c, answer: make(chan error, 1)}
@@ -237,7 +239,7 @@ func (s *Session) buildInfo() Info {
 		Step: s.steering.flow.Step, Model: s.keeper.Config().Model, State: s.status.state, Started: s.started,
 		Turns:  s.output.turnNumber - 1,
 		Tokens: s.costs.meter.Total().Total, Dollars: s.costs.totalDollars(),
-		Newest:  s.transcript.NewestEntry(),
+		Newest:  s.transcript.NewestPlayedEntry(),
 		Latency: time.Duration(s.output.latestLatency.Load()), Loss: s.loss.lossShares(),
 	}
 }
@@ -249,8 +251,8 @@ func (s *Session) collectCounts() Counts {
 	return c
 }
 
-// setupComplete returns the current setup of the model.
-func (s *Session) setupComplete() SetupComplete {
+// buildSetupComplete returns the event that describes the current setup of the model.
+func (s *Session) buildSetupComplete() SetupComplete {
 	config := s.keeper.Config()
 	done := SetupComplete{
 		SessionID: s.id, Started: s.started, Model: config.Model, Backend: s.host.options.Backend,
@@ -268,26 +270,26 @@ func (s *Session) setupComplete() SetupComplete {
 	return done
 }
 
-// isResumable reports whether the conversation will wait for its caller if the caller is lost.
+// isResumable reports whether the conversation would wait for its caller to return if the caller were lost.
 func (s *Session) isResumable() bool {
 	return s.request.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
 }
 
-// expectTextReply starts waiting for the answer to text that is sent now. The text interrupts a speaking model, with
-// cause as the reported reason.
+// expectTextReply starts waiting for the answer to text that is sent now. If the model is speaking, the text interrupts
+// it, and cause is reported as the reason.
 func (s *Session) expectTextReply(cause Cause) {
 	s.status.setApology(false)
-	s.output.recordQuestion(time.Now())
+	s.output.recordQuestionEnd(time.Now())
 	s.output.prompts.addPrompt(cause)
 	s.keeper.ExpectReply(upstream.ForText)
 }
 
-// goodbyeInSilence is the instruction to say goodbye to a person who no longer answers.
+// goodbyeInSilence is the instruction that makes the model say goodbye to a person who no longer answers.
 const goodbyeInSilence = "The person does not answer any more. " +
 	"Say goodbye in one short sentence, in the language that you have spoken so far."
 
-// endAfterSpeaking ends the session for a reason, once the current answer has been played. A goodbye of the model is
-// played, too: see endIfPlayed.
+// endAfterSpeaking ends the session for a reason, after the current answer and a goodbye of the model have been played:
+// see endIfPlayed.
 func (s *Session) endAfterSpeaking(reason error) {
 	if s.pendingReason != nil {
 		return
@@ -302,20 +304,21 @@ func (s *Session) endAfterSpeaking(reason error) {
 	s.clock.Set(alarmFarewell, farewellTime)
 }
 
-// endOverBudget ends the session after the answer in progress, if a limit is reached.
+// endOverBudget ends the session because a limit is reached, after the answer in progress. It does nothing if limit is
+// nil.
 func (s *Session) endOverBudget(limit error) {
 	if limit == nil || s.overBudget {
 		return
 	}
 	s.overBudget = true
-	// More input, or the results of tools, would cost another answer.
+	// More input or a tool's result would make the model give another answer, which costs money.
 	s.uplink.SetPaused(true)
 	s.calls.CancelAll()
 	s.endAfterSpeaking(limit) // no effect if the session is ending already; the next line drops its goodbye
 	s.farewellPrompt, s.awaitsGoodbye = "", false
 }
 
-// currentState derives the state to report from the state of the connection to the model.
+// currentState returns the state of the conversation, which it derives from the state of the connection to the model.
 func (s *Session) currentState() State {
 	if s.isParked {
 		return StateParked
@@ -339,7 +342,7 @@ func (s *Session) currentState() State {
 	return StateLive
 }
 
-// isReplyDue reports whether the person waits for an answer.
+// isReplyDue reports whether the person is waiting for an answer.
 func (s *Session) isReplyDue() bool {
 	if s.isUnheard() || s.user.isSpeaking {
 		return false
@@ -347,7 +350,8 @@ func (s *Session) isReplyDue() bool {
 	return s.output.turn.state == turnThinking || s.output.isWorking || s.calls.HasRunningCall() || s.keeper.ReplyPending()
 }
 
-// receivedIDs remembers the newest messages of the client by their IDs. Its methods are safe for concurrent use.
+// receivedIDs remembers the IDs of the client's newest messages, to detect duplicates. Its methods are safe for
+// concurrent use.
 type receivedIDs struct {
 	mu  sync.Mutex
 	ids []string
@@ -356,8 +360,8 @@ type receivedIDs struct {
 // maxReceived limits the number of remembered IDs.
 const maxReceived = 256
 
-// MarkReceived records the ID of a client's message. It returns false for a duplicate, which must be ignored.
-func (r *receivedIDs) MarkReceived(id string) bool {
+// MarkReceived records the ID of a client's message. isNew is false for a duplicate, which the caller must ignore.
+func (r *receivedIDs) MarkReceived(id string) (isNew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Contains(r.ids, id) {

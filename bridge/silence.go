@@ -6,9 +6,9 @@ import (
 	"voxgate/bridge/gemini/liveconfig"
 )
 
-// setSilenceAlarm runs the timer of the person's silence while it is the person's turn to speak. The loop calls it
+// updateSilenceAlarm measures how long the person is silent while it is the person's turn to speak. The loop calls it
 // after every event.
-func (s *Session) setSilenceAlarm() {
+func (s *Session) updateSilenceAlarm() {
 	o := s.keeper.Config().Options.Silence
 	_, expected := s.keeper.ExpectedReply()
 	busy := s.output.turn.isActive() || expected || s.voice.QueuedDuration() > 0 || !s.calls.IsIdle()
@@ -23,8 +23,8 @@ func (s *Session) setSilenceAlarm() {
 	}
 }
 
-// onSilence makes the model ask whether the person is still there. After several such questions it makes the model say
-// goodbye.
+// onSilence makes the model ask whether the person is still there. If the model has asked several times already, it
+// says goodbye instead.
 func (s *Session) onSilence() {
 	o := s.keeper.Config().Options.Silence
 	if o.Times > 0 && s.user.promptCount >= o.Times {
@@ -36,12 +36,13 @@ func (s *Session) onSilence() {
 	_ = s.promptModel(o.Say) // an error means that the queue is full; the next silence tries again
 }
 
-// slowToolTime is how long a tool may run before the person is informed, and also the pause between two waiting tones.
+// slowToolTime limits how long a tool may run before the person is told that it takes a while. It is also the pause
+// between two waiting tones.
 const slowToolTime = 2 * time.Second
 
-// setToolAlarm runs the timer of a slow tool while nobody speaks and a caller is connected. The session's loop calls it
-// after every event.
-func (s *Session) setToolAlarm() {
+// updateToolAlarm measures how long a tool runs while neither side speaks and a caller is connected. The session's loop
+// calls it after every event.
+func (s *Session) updateToolAlarm() {
 	if s.keeper.Config().Options.Waiting == (liveconfig.Waiting{}) {
 		return
 	}
@@ -58,12 +59,12 @@ func (s *Session) setToolAlarm() {
 	}
 }
 
-// onSlowTool informs the person that a tool takes long. The model says so once, if it can speak meanwhile. Otherwise a
-// soft tone is played.
+// onSlowTool tells the person that a tool takes long. The model says so once, if it can speak while the tool runs.
+// Otherwise a soft tone is played.
 func (s *Session) onSlowTool() {
 	w := s.keeper.Config().Options.Waiting
 	switch {
-	case w.Say != "" && !s.user.toldSlowTool && !s.calls.IsBlocking():
+	case w.Say != "" && !s.user.toldSlowTool && !s.calls.IsModelBlocked():
 		s.user.toldSlowTool = true
 		_ = s.promptModel(w.Say) // an error means that the queue is full; the prompt is then skipped
 	case w.Sound:

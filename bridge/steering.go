@@ -9,8 +9,8 @@ import (
 	"voxgate/tools"
 )
 
-// steering holds the changes to a running conversation by the operator's backend and by the steps. It overrides the
-// caller's configuration.
+// steering holds the changes that the operator's backend and the agent's steps have made to a running conversation. It
+// overrides the caller's configuration.
 type steering struct {
 	callerConfig  json.RawMessage // configuration of the caller
 	flow          flow.Flow       // state of the agent's steps
@@ -22,14 +22,14 @@ type steering struct {
 
 // newSteering returns the steering of a new conversation.
 func newSteering(o SessionRequest) *steering {
-	return newSteeringAt(o.Config, flow.NewFlow(o.MergedAgent().Steps))
+	return newSteeringWithFlow(o.Config, flow.NewFlow(o.MergedAgent().Steps))
 }
 
-func newSteeringAt(raw json.RawMessage, flow flow.Flow) *steering {
-	return &steering{callerConfig: raw, flow: flow, appliedStep: flow.Step}
+func newSteeringWithFlow(callerConfig json.RawMessage, flow flow.Flow) *steering {
+	return &steering{callerConfig: callerConfig, flow: flow, appliedStep: flow.Step}
 }
 
-// applyUpdate changes the agent, or its functions.
+// applyUpdate applies a backend's change of the agent or of its functions.
 func (s *steering) applyUpdate(c BackendUpdate) error {
 	if len(c.Functions) > 0 {
 		var functions []struct{ Name string }
@@ -50,8 +50,8 @@ func (s *steering) applyUpdate(c BackendUpdate) error {
 
 var errSameStep = errors.New("step unchanged")
 
-// advanceStep moves to the next step. It returns errSameStep if the step stays the same; the collected fields may have
-// changed even then.
+// advanceStep moves to the next step. If the step stays the same, it returns errSameStep, although the collected fields
+// may have changed.
 func (s *steering) advanceStep(c advanceStep) error {
 	var moved bool
 	if s.flow, *c.answer, moved = s.flow.Advance(c.args); !moved {
@@ -60,13 +60,14 @@ func (s *steering) advanceStep(c advanceStep) error {
 	return nil
 }
 
-// advanceStep is the command with which the model moves to the next step. The answer is returned to the model.
+// advanceStep is the command that moves to the next step. The model sends it by calling the step tool, which returns
+// answer to the model.
 type advanceStep struct {
 	args   map[string]any
 	answer *map[string]any
 }
 
-// newStepTool returns the tool with which the model moves to the next step.
+// newStepTool returns the tool that the model calls to move to the next step.
 func newStepTool(do func(Command) error) tools.Tool {
 	return tools.Tool{
 		Declaration: tools.Declaration{Name: flow.FunctionName},
@@ -85,15 +86,16 @@ func newStepTool(do func(Command) error) tools.Tool {
 	}
 }
 
-// withFunctions adds the functions of the backend to a config.
-func (s *steering) withFunctions(raw json.RawMessage) json.RawMessage {
+// withBackendFunctions adds the functions that the backend has declared to a config.
+func (s *steering) withBackendFunctions(raw json.RawMessage) json.RawMessage {
 	return editJSON(raw, len(s.functionNames) > 0, func(config map[string]any) {
 		list, _ := config["tools"].([]any)
 		config["tools"] = append(list, map[string]any{"functionDeclarations": s.functions})
 	})
 }
 
-// splitCalls separates the calls of functions that the caller has declared from those that the backend has declared.
+// splitCalls divides calls into those of functions that the caller has declared, and those of functions that the
+// backend has declared.
 func (s *steering) splitCalls(calls []tools.Call) (callers, backends []tools.Call) {
 	for _, c := range calls {
 		if s.functionNames[c.Name] {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// subscribers are the caller of a conversation, its watchers, and the events for a replay. Their methods are safe for
-// concurrent use.
+// subscribers holds the receivers of a conversation's events: its caller and its watchers. It also keeps events for a
+// replay. Its methods are safe for concurrent use.
 type subscribers struct {
 	mu         sync.Mutex
 	current    *callerConn // current caller, or one that is about to take over
@@ -30,14 +30,15 @@ type callerConn struct {
 	parked     chan struct{} // closed when the conversation goes on without the caller
 }
 
-// watcher gets the events of a conversation without being its caller.
+// watcher gets the events of a conversation, but is not its caller.
 type watcher struct{ notify func(Event) }
 
-// notify sends an event to the caller and all watchers, and stores it for a caller that comes back.
-func (s *subscribers) notify(b EventBody) { s.answer(nil, b) }
+// notify sends an event to the caller and all watchers, and stores it for a caller that may return.
+func (s *subscribers) notify(b EventBody) { s.notifyReply(nil, b) }
 
-// answer sends an event that answers a command. replyTo is the command's ReplyTo; a replayed event no longer has it.
-func (s *subscribers) answer(replyTo any, b EventBody) {
+// notifyReply sends an event that answers a command. replyTo is the command's ReplyTo. If the event is replayed later,
+// it has no ReplyTo.
+func (s *subscribers) notifyReply(replyTo any, b EventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.replay.addEvent(b, s.keepMissed)
@@ -51,7 +52,7 @@ func (s *subscribers) answer(replyTo any, b EventBody) {
 // warnDeveloper sends a warning to the client's developer.
 func (s *subscribers) warnDeveloper(message string) { s.notify(Log{Level: "warn", Message: message}) }
 
-// reportError reports an error while the conversation goes on.
+// reportError reports an error that does not end the conversation.
 func (s *subscribers) reportError(code Code, message string) {
 	s.notify(ErrorEvent{&Error{Code: code, Message: message}})
 }
@@ -67,14 +68,15 @@ func (s *subscribers) notifyWatchers(e Event) {
 	}
 }
 
-// notifyWatchersOnly sends events that the caller does not need, such as text that the caller has typed.
+// notifyWatchersOnly sends an event to the watchers, but not to the caller, because the caller does not need it. An
+// example is text that the caller has typed.
 func (s *subscribers) notifyWatchersOnly(b EventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.notifyWatchers(Event{Number: s.replay.last, Time: time.Now(), Body: b})
 }
 
-// addWatcher adds a watcher, and sends it these events first.
+// addWatcher adds a watcher. The events in first are the first that the watcher gets.
 func (s *subscribers) addWatcher(w *watcher, first ...EventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,11 +93,11 @@ func (s *subscribers) removeWatcher(w *watcher) {
 }
 
 // setCurrent makes v the current caller, and returns the previous one, or nil.
-func (s *subscribers) setCurrent(v *callerConn) (before *callerConn) {
+func (s *subscribers) setCurrent(v *callerConn) (previous *callerConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before, s.current = s.current, v
-	return before
+	previous, s.current = s.current, v
+	return previous
 }
 
 // startEvents starts sending events to the first caller.
@@ -105,43 +107,44 @@ func (s *subscribers) startEvents(v *callerConn) {
 	s.receiver = v.caller
 }
 
-// resumeEvents starts sending events to a returning caller: first setup, then the missed events. attended means that
-// the previous caller had not left. playing is the turn whose [Speaking] is still to be sent, or 0.
-func (s *subscribers) resumeEvents(v *callerConn, setup SetupComplete, attended bool, open func(id string) bool, playing int) {
+// resumeEvents starts sending events to a returning caller: first setup, then the events that it has missed. hadCaller
+// means that the previous caller is still connected. playingTurn is the turn whose [Speaking] is still to be sent, or
+// 0.
+func (s *subscribers) resumeEvents(v *callerConn, setup SetupComplete, hadCaller bool, isCallOpen func(id string) bool, playingTurn int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.replay.pruneEvents(attended, open)
-	missed := s.replay.missedEvents(v.request.LastEvent, open)
+	s.replay.pruneEvents(hadCaller, isCallOpen)
+	missed := s.replay.missedEvents(v.request.LastEvent, isCallOpen)
 	s.receiver = v.caller
 	s.receiver.Notify(Event{Time: time.Now(), Body: setup})
 	for _, e := range missed {
 		s.receiver.Notify(e)
 	}
-	if playing > 0 {
-		s.receiver.Notify(s.replay.addEvent(Speaking{playing}, false))
+	if playingTurn > 0 {
+		s.receiver.Notify(s.replay.addEvent(Speaking{playingTurn}, false))
 	}
 }
 
-// removeCaller removes v and returns true, if v is the current caller. Otherwise it does nothing.
-func (s *subscribers) removeCaller(v *callerConn, open func(id string) bool) bool {
+// removeCaller removes v if v is the current caller. wasCurrent reports whether it was.
+func (s *subscribers) removeCaller(v *callerConn, isCallOpen func(id string) bool) (wasCurrent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current != v {
 		return false
 	}
 	s.current, s.receiver = nil, nil
-	s.replay.pruneEvents(true, open)
+	s.replay.pruneEvents(true, isCallOpen)
 	return true
 }
 
 // pruneEvents drops events that are no longer needed: see [replayBuffer.pruneEvents].
-func (s *subscribers) pruneEvents(attended bool, open func(id string) bool) {
+func (s *subscribers) pruneEvents(hasCaller bool, isCallOpen func(id string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.replay.pruneEvents(attended, open)
+	s.replay.pruneEvents(hasCaller, isCallOpen)
 }
 
-// setKeepEvents sets whether events are kept for a caller that comes back.
+// setKeepEvents sets whether events are kept for a caller that may return.
 func (s *subscribers) setKeepEvents(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +159,7 @@ func (s *subscribers) lastEventNumber() uint64 {
 }
 
 // close stops the sending of events, and returns the current caller, or nil.
-func (s *subscribers) close() *callerConn {
+func (s *subscribers) close() (current *callerConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.receiver = nil

@@ -29,7 +29,7 @@ func (s *Session) onToolEvent(e toolcalls.Event) {
 	case toolcalls.ReplyExpected:
 		s.expectToolReply()
 	case toolcalls.PersonAnswered:
-		s.output.questions.restart(time.Now()) // the time that the person took is not part of the model's latency
+		s.output.questions.replaceAll(time.Now()) // the time that the person took is not part of the model's latency
 	case toolcalls.Text:
 		s.sendToolText(e)
 	case toolcalls.Pictures:
@@ -39,7 +39,8 @@ func (s *Session) onToolEvent(e toolcalls.Event) {
 	}
 }
 
-// requestCalls asks the backend or the caller to run calls, whichever has declared the function.
+// requestCalls asks for calls to be run. It asks the backend to run the functions that the backend has declared, and
+// the caller to run its own.
 func (s *Session) requestCalls(calls []tools.Call) {
 	callerCalls, backends := s.steering.splitCalls(calls)
 	if len(backends) > 0 {
@@ -50,8 +51,8 @@ func (s *Session) requestCalls(calls []tools.Call) {
 	}
 }
 
-// expectToolReply starts waiting for the model's reaction to a tool's answer, and for its goodbye if the tool
-// ends the conversation.
+// expectToolReply starts waiting for the model's reaction to a tool's answer. If the tool ends the conversation, it
+// also waits for the model's goodbye.
 func (s *Session) expectToolReply() {
 	s.keeper.ExpectReply(upstream.ForTool)
 	switch {
@@ -63,7 +64,7 @@ func (s *Session) expectToolReply() {
 	}
 }
 
-// sendToolText sends a tool's text to the model, which answers it. It does nothing if the budget is exhausted.
+// sendToolText sends a tool's text to the model, which answers it. If the budget is exhausted, it does nothing.
 func (s *Session) sendToolText(t toolcalls.Text) {
 	if s.overBudget || s.sendText(t.Text) {
 		return
@@ -102,17 +103,17 @@ func (s *Session) canShowCanvas() bool {
 	return false
 }
 
-// functionList is the [toolcalls.FunctionList] of a session.
+// functionList implements [toolcalls.FunctionList] for a session.
 type functionList struct{ s *Session }
 
-// FindFunction returns a function that can be called now.
-func (l functionList) FindFunction(name string) (liveconfig.Function, bool) {
-	f, declared := l.s.keeper.Config().Functions.Find(name)
-	return f, declared && !l.s.steering.flow.HidesTool(name) // the model's configuration may have the hidden tool until the next pause
+// FindFunction returns the function with this name. isCallable reports whether it can be called now.
+func (l functionList) FindFunction(name string) (f liveconfig.Function, isCallable bool) {
+	f, isDeclared := l.s.keeper.Config().Functions.Find(name)
+	return f, isDeclared && !l.s.steering.flow.HidesTool(name) // the model's configuration may have the hidden tool until the next pause
 }
 
-// ResolveFunction returns the function that the model means by a name, whether or not it can be called now.
-func (l functionList) ResolveFunction(name string) (liveconfig.Function, bool) {
+// ResolveFunction returns the function that the model means by a name, even if it cannot be called now.
+func (l functionList) ResolveFunction(name string) (f liveconfig.Function, ok bool) {
 	return l.s.keeper.Config().Functions.FindCalled(name)
 }
 

@@ -13,14 +13,14 @@ const (
 	// audioTokensPerSecond is the number of tokens that the model counts for a second of audio:
 	// https://ai.google.dev/gemini-api/docs/live-api, "25 tokens per second".
 	audioTokensPerSecond = 25
-	// questionTokens and answerTokens are reserved for each turn: a minute of audio in each direction. A longer turn
-	// extends the reserve.
+	// questionTokens and answerTokens are reserved for each turn: a minute of audio in each direction. If a turn takes
+	// longer, more is reserved.
 	questionTokens = 60 * audioTokensPerSecond
 	answerTokens   = 60 * audioTokensPerSecond
-	// bytesPerToken is about the fewest bytes of text per token. The mean is 4 bytes
-	// (https://ai.google.dev/gemini-api/docs/tokens).
+	// bytesPerToken is a low estimate of the bytes of text per token, so that token counts are not underestimated. The
+	// mean is 4 bytes (https://ai.google.dev/gemini-api/docs/tokens).
 	bytesPerToken = 2
-	// firstTurnTokens are reserved for a turn, until a turn has used more.
+	// firstTurnTokens is the number of tokens that are reserved for each turn as long as no turn has used more.
 	firstTurnTokens = 1000
 )
 
@@ -38,7 +38,7 @@ type turnEstimate struct {
 	answerReserve           int         // reservedOut at the start of a turn: the tokens of an answer
 }
 
-// applyConfig adds the configuration in force to the context.
+// applyConfig adds the tokens of the current configuration to the context.
 func (te *turnEstimate) applyConfig(c liveconfig.Config) {
 	text := c.Effective()
 	if len(text) == te.configBytes {
@@ -66,30 +66,32 @@ func textTokens(n int) wire.Tokens {
 	return wire.Tokens{Prompt: n, Total: n, PromptBy: map[string]int{"TEXT": n}}
 }
 
-// recordUsage records the tokens of a turn. The next turn reads everything that this turn read and generated.
+// recordUsage records the tokens of a turn. They become the context, because the next turn reads everything that this
+// turn has read and generated.
 func (te *turnEstimate) recordUsage(t wire.Tokens) {
 	te.context = wire.Tokens{PromptBy: t.PromptBy}.Plus(wire.Tokens{PromptBy: t.ResponseBy})
 	te.context.Prompt, te.context.Total = t.Total, t.Total
 }
 
-// startTurn starts the estimate of a new turn. Its argument is the number of tokens sent before, in thousandths.
+// startTurn starts the estimate of a new turn. sentMilliTokens is the number of tokens sent before the turn, in
+// thousandths.
 func (te *turnEstimate) startTurn(sentMilliTokens uint64) {
 	te.sentBefore, te.reservedIn, te.reservedOut = sentMilliTokens, questionTokens, te.answerReserve
 }
 
-// growReserve extends the reserve for a long turn, and reports whether it did. sent is in thousandths of a token.
-// spoken is the number of tokens of the answer so far.
-func (te *turnEstimate) growReserve(sent uint64, spoken int) bool {
-	in := int((sent - te.sentBefore) / 1000)
-	// The answer may continue for farewellTime after the budget is used up. So the reserve grows when a quarter of it
-	// (at least 15 s) is left.
-	long := te.answerReserve == answerTokens && 4*spoken > 3*te.reservedOut
+// growReserve extends the reserve if the turn needs more. spokenTokens is the number of tokens of the answer so far.
+// hasGrown reports whether the reserve was extended.
+func (te *turnEstimate) growReserve(sentMilliTokens uint64, spokenTokens int) (hasGrown bool) {
+	in := int((sentMilliTokens - te.sentBefore) / 1000)
+	// The answer may go on for farewellTime after the budget is used up. So the reserve grows as soon as only a quarter
+	// of it, which is at least 15 s, is left.
+	long := te.answerReserve == answerTokens && 4*spokenTokens > 3*te.reservedOut
 	if in <= te.reservedIn && !long {
 		return false
 	}
 	te.reservedIn = max(te.reservedIn, in+questionTokens)
 	if long {
-		te.reservedOut = spoken + answerTokens
+		te.reservedOut = spokenTokens + answerTokens
 	}
 	return true
 }
@@ -99,9 +101,10 @@ func (te *turnEstimate) maxMicros() int {
 	return int(te.prices.Cost(te.context)+te.prices.MaxCost(te.reservedIn, te.reservedOut)) + 1
 }
 
-// checkBudget returns the estimate for the first turn of a conversation. It returns an error if money is limited, but the
-// price is unknown or the first turn may cost more. The argument at is as in checkModel.
-func (h *hostState) checkBudget(o SessionRequest, c liveconfig.Config, at string) (first Cost, err error) {
+// checkBudget returns the estimated cost of the first turn of a conversation. If money is limited, it returns an error
+// for a model without a known price, and for a first turn that may cost more than the limit. field is the path of the
+// config in the client's message, as in checkModel.
+func (h *hostState) checkBudget(o SessionRequest, c liveconfig.Config, field string) (first Cost, err error) {
 	m, ok := h.options.Prices.PricesOf(c.Model)
 	most := o.MaxDollars()
 	money := most > 0
@@ -110,8 +113,8 @@ func (h *hostState) checkBudget(o SessionRequest, c liveconfig.Config, at string
 	}
 	if money && !ok {
 		return Cost{}, &Error{
-			Code: CodeForbidden, Field: at + ".model",
-			Message: fmt.Sprintf("%s.model %q has no known price, and the budget is limited.", at, c.Model),
+			Code: CodeForbidden, Field: field + ".model",
+			Message: fmt.Sprintf("%s.model %q has no known price, and the budget is limited.", field, c.Model),
 		}
 	}
 	b := turnEstimate{prices: m}

@@ -7,13 +7,13 @@ import (
 	"voxgate/media/prosody"
 )
 
-// This file carries out the actions of the uplink's turn-taking machine, if the gateway decides about turns. It runs in
-// the session's loop.
+// This file carries out the actions of the turn-taking machine in the uplink. They occur only if the gateway decides
+// about turns. The code runs in the session's loop.
 
 // TurnJudge judges by the sound of a voice whether a person who pauses has finished.
 type TurnJudge interface {
 	// Ask judges 16 kHz audio that ends 200 ms after the last sound. It does not block. It calls answer once, in any
-	// goroutine. finished is the probability that the turn is finished. ok is false if time ran out.
+	// goroutine. finished is the probability that the person has finished. ok is false if the time did not suffice.
 	Ask(pcm []int16, answer func(finished float64, ok bool))
 }
 
@@ -32,7 +32,7 @@ func (s *Session) doTurnActions(actions []turns.Action) {
 			s.voice.Duck(0)
 		case turns.Hold:
 			if s.isAnswerHeld, _ = s.voice.playback(); s.isAnswerHeld { // otherwise no answer sounds yet, and the next answer waits
-				s.reportTurn(TurnHeld)
+				s.reportTurnChange(TurnHeld)
 				s.notify(InterruptionPending{true})
 			}
 			if a.AtOnce {
@@ -41,34 +41,35 @@ func (s *Session) doTurnActions(actions []turns.Action) {
 				s.voice.Suspend(playout.DipSearch)
 			}
 		case turns.GoOn:
-			s.voice.Continue()
+			s.voice.Resume()
 			if s.isAnswerHeld {
-				s.reportTurn(TurnResumed)
+				s.reportTurnChange(TurnResumed)
 				s.notify(InterruptionPending{false})
 			}
 			s.isAnswerHeld = false
 		case turns.Cut:
-			s.reportTurn(TurnCut)
+			s.reportTurnChange(TurnCut)
 			s.output.interrupt(ByVoice, false)
 			s.endAnswerHold()
 		case turns.Retract:
-			s.reportTurn(TurnRetracted)
+			s.reportTurnChange(TurnRetracted)
 			s.output.retractQuestion()
 			s.endAnswerHold()
 		case turns.End:
-			s.reportTurn(TurnEnded)
+			s.reportTurnChange(TurnEnded)
 		}
 	}
 }
 
-// endAnswerHold ends the hold of an answer that was dropped. The playout may be suspended although no answer had come yet.
+// endAnswerHold ends the hold after the held answer was dropped. It also resumes the playout, which may have been
+// suspended before any answer came.
 func (s *Session) endAnswerHold() {
-	s.voice.Continue()
+	s.voice.Resume()
 	s.isAnswerHeld = false
 }
 
-// judgePause asks whether the person has finished in the pause with this number. Prosody answers at once, and the judge, if
-// there is one, a little later.
+// judgePause asks whether the person has finished speaking. pause is the number of the pause. Package prosody answers
+// at once, and the judge, if there is one, a little later.
 func (s *Session) judgePause(pause uint32) {
 	pcm := s.uplink.RecentAudio(judgedAudio, prosody.Rate)
 	judge := s.host.options.TurnJudge
@@ -84,11 +85,11 @@ func (s *Session) judgePause(pause uint32) {
 	}
 }
 
-// tickTurns informs the turn-taking machine of the current time, and schedules the next call if the machine needs one.
+// tickTurns tells the turn-taking machine the current time. If the machine needs another call, it schedules that.
 func (s *Session) tickTurns() {
 	if s.uplink.Tick() {
 		s.clock.Set(alarmTurnTaking, uplink.TickTime)
 	}
 }
 
-func (s *Session) reportTurn(what TurnChange) { s.observer.report(TurnTaking{what}) }
+func (s *Session) reportTurnChange(change TurnChange) { s.observer.report(TurnTaking{change}) }

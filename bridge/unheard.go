@@ -8,20 +8,21 @@ import (
 	"voxgate/bridge/turns"
 )
 
-// leastUnheard is the minimum length of unplayed voice for which the model gets a note: a few words.
+// leastUnheard is the minimum length of unplayed voice about which the model gets a note: a few words.
 const leastUnheard = time.Second
 
-// recordUnheard remembers an interrupted answer whose rest was not played. Gemini assumes that all the voice it has
-// sent was heard.
+// recordUnheard records that the rest of an interrupted answer was not played. The model needs a note about that,
+// because Gemini assumes that all the voice that it has sent was heard.
 func (m *modelOutput) recordUnheard(i Interrupted, unplayed time.Duration) {
-	// If Gemini has detected the interruption itself, it knows what was not played, and needs no note.
+	// If Gemini has detected the interruption itself, it knows what was not played, so it needs no note.
 	byGateway := i.By != ByVoice || m.keeper.Config().Options.Turns.By == turns.ByGateway
 	if i.By != ByClear && byGateway && unplayed >= leastUnheard && i.Turn > 0 {
 		m.unheardTurn = i.Turn
 	}
 }
 
-// takeUnheardNote returns a note about what was heard of the interrupted answer, once, or "".
+// takeUnheardNote returns a note about how much of the interrupted answer was heard. It returns the note once, and then
+// "".
 func (m *modelOutput) takeUnheardNote() string {
 	if m.unheardTurn == 0 {
 		return ""
@@ -34,10 +35,10 @@ func (m *modelOutput) takeUnheardNote() string {
 	return fmt.Sprintf("(The person interrupted your last answer, and heard only its first %.1f seconds.)", played.Played.Seconds())
 }
 
-// sendUnheardNote informs the model of an interrupted answer, if the model accepts notes without answering them.
-// [modelOutput.noteFor] serves other models.
+// sendUnheardNote sends the model a note about an interrupted answer, if the model accepts notes without answering
+// them. Other models get the note with the next typed text: see [modelOutput.takeTextNote].
 func (m *modelOutput) sendUnheardNote() {
-	// In turnDropped the model still generates the interrupted answer.
+	// In the state turnDropped the model is still generating the interrupted answer.
 	if m.unheardTurn == 0 || !m.keeper.Config().Profile.Appends || m.turn.state == turnDropped {
 		return
 	}
@@ -46,12 +47,13 @@ func (m *modelOutput) sendUnheardNote() {
 
 func (m *modelOutput) queueNote(note string) {
 	turn := wire.Content{Role: "user", Parts: wire.TextPart(note).JSON()}
-	// An error means that the queue is full. The note is then dropped: what is queued is more important.
+	// An error means that the queue is full. The note is then dropped, because what is in the queue is more important.
 	_ = m.uplink.QueueMessage(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: []wire.Content{turn}}})
 }
 
-// noteFor returns a note to put before a typed text, or "". The note says what was heard of the interrupted answer.
-func (m *modelOutput) noteFor() string {
+// takeTextNote returns a note to put before a typed text, or "". The note says how much of the interrupted answer was
+// heard.
+func (m *modelOutput) takeTextNote() string {
 	note := m.takeUnheardNote()
 	// A model with Appends accepts the note as a turn of its own.
 	if note != "" && m.keeper.Config().Profile.Appends {
@@ -61,9 +63,9 @@ func (m *modelOutput) noteFor() string {
 	return note
 }
 
-// withNote returns a typed text with its note, if there is one, in front.
-func (m *modelOutput) withNote(text string) string {
-	if note := m.noteFor(); note != "" {
+// prependUnheardNote returns a typed text. If there is a note about an interrupted answer, the text begins with it.
+func (m *modelOutput) prependUnheardNote(text string) string {
+	if note := m.takeTextNote(); note != "" {
 		return note + "\n" + text
 	}
 	return text

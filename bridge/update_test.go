@@ -48,7 +48,7 @@ func TestUpdateReconnects(t *testing.T) {
 		if !closed {
 			t.Fatal("the old link is open")
 		}
-		m := r.up.NextConn().AssertDialledFor("0.2", "h")
+		m := r.up.NextConn().AssertSetup("0.2", "h")
 		if m.OpenedAt.Before(ended) {
 			t.Error("dialled before the old link was closed")
 		}
@@ -77,10 +77,10 @@ func TestAnswersNameTheirRequest(t *testing.T) {
 		} {
 			c.doCommand(command)
 		}
-		r.up.NextConn().AssertDialledFor("0.1", "h").AcceptSetup()
-		r.up.NextConn().AssertDialledFor("0.2", "h").AcceptSetup()
-		r.up.NextConn().AssertDialledFor("0.3", "h").CloseWith(1007, "no")
-		r.up.NextConn().AssertDialledFor("0.2", "h").AcceptSetup()
+		r.up.NextConn().AssertSetup("0.1", "h").AcceptSetup()
+		r.up.NextConn().AssertSetup("0.2", "h").AcceptSetup()
+		r.up.NextConn().AssertSetup("0.3", "h").CloseWith(1007, "no")
+		r.up.NextConn().AssertSetup("0.2", "h").AcceptSetup()
 		synctest.Wait()
 		c.doCommand(bridge.ClearContext{ReplyTo: "clear"})
 		r.up.NextConn().AcceptSetup()
@@ -119,8 +119,8 @@ func TestAChangeThatGeminiRefuses(t *testing.T) {
 			bridge.BackendUpdate{Agent: bridge.Agent{Config: []byte(warm("0.2"))}},
 		} {
 			c.doCommand(change)
-			a.up.NextConn().AssertDialledFor("0.2", "h").CloseWith(1007, "no")
-			l = a.up.NextConn().AssertDialledFor("0.1", "h").AcceptSetup()
+			a.up.NextConn().AssertSetup("0.2", "h").CloseWith(1007, "no")
+			l = a.up.NextConn().AssertSetup("0.1", "h").AcceptSetup()
 			synctest.Wait()
 			if n, _ := findEvents[bridge.SetupFailed](c); len(n) != 1 {
 				t.Errorf("%T: %d SETUP_FAILEDs", change, len(n))
@@ -137,7 +137,7 @@ func TestAChangeThatGeminiRefuses(t *testing.T) {
 			t.Errorf("%q answers", list[0].Agent)
 		}
 		b.resumeCaller(c)
-		l = a.up.NextConn().AssertDialledFor("0.1", "h").AcceptSetup()
+		l = a.up.NextConn().AssertSetup("0.1", "h").AcceptSetup()
 		if !strings.Contains(l.Raw, "Hats.") {
 			t.Errorf("another gateway begins with %s", l.Raw)
 		}
@@ -152,15 +152,15 @@ func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 			l.SendHandle("h")
 			c.updateConfig(warm("0.2"))
 			c.updateConfig(warm("0.3"))
-			r.up.NextConn().AssertDialledFor("0.2", "h").CloseWith(1007, "no")
-			m, left := r.up.NextConn().AssertDialledFor("0.3", "h"), "0.3"
+			r.up.NextConn().AssertSetup("0.2", "h").CloseWith(1007, "no")
+			m, left := r.up.NextConn().AssertSetup("0.3", "h"), "0.3"
 			if both {
 				m.CloseWith(1007, "no")
-				m, left = r.up.NextConn().AssertDialledFor("0.1", "h"), "0.1"
+				m, left = r.up.NextConn().AssertSetup("0.1", "h"), "0.1"
 			}
 			m.AcceptSetup()
 			c.doCommand(bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}}) // needs another connection
-			m = r.up.NextConn().AssertDialledFor(left, "h").AcceptSetup()
+			m = r.up.NextConn().AssertSetup(left, "h").AcceptSetup()
 			if !strings.Contains(m.Raw, "Leda") {
 				t.Errorf("dialled with %s", m.Raw)
 			}
@@ -194,7 +194,7 @@ func TestUpdateWhileDialling(t *testing.T) {
 		c.checkLog("")
 		l.AcceptSetup()
 		c.checkLog("SetupComplete SetupFailed")
-		m := r.up.NextConn().AssertDialledFor("0.6", "").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("0.6", "").AcceptSetup()
 		c.checkLog("SetupComplete SetupFailed ErrorEvent SetupComplete SetupFailed")
 		c.checkStillWorks(m)
 	})
@@ -206,9 +206,9 @@ func TestUpdatesInARow(t *testing.T) {
 		for _, config := range []string{warm("0.6"), `{"model":7}`, warm("0.7"), warm("0.8")} {
 			c.updateConfig(config)
 		}
-		r.up.NextConn().AssertDialledFor("0.6", "h").AcceptSetup()
-		r.up.NextConn().AssertDialledFor("0.7", "h").CloseWith(1007, "no")
-		m := r.up.NextConn().AssertDialledFor("0.8", "h").AcceptSetup()
+		r.up.NextConn().AssertSetup("0.6", "h").AcceptSetup()
+		r.up.NextConn().AssertSetup("0.7", "h").CloseWith(1007, "no")
+		m := r.up.NextConn().AssertSetup("0.8", "h").AcceptSetup()
 		c.checkLog("SetupComplete SetupComplete SetupFailed SetupFailed SetupComplete")
 		c.checkStillWorks(m)
 		r.up.AssertNoDial()
@@ -246,7 +246,7 @@ func TestRefusedUpdateWhileWaiting(t *testing.T) {
 		synctest.Wait()
 		l.DropConnection() // the second time there is a pause
 		c.updateConfig(`[]`)
-		m := r.up.NextConn().AssertDialledFor("0.4", "h").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("0.4", "h").AcceptSetup()
 		c.checkLog("SetupComplete SetupFailed")
 		c.checkStillWorks(m)
 	})
@@ -259,7 +259,7 @@ func TestUpdateOfTheModel(t *testing.T) {
 		l.SendHandle("h")
 		time.Sleep(time.Second) // otherwise the call and the wait for its end would end at the same moment
 		c.updateConfig(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))
-		m := r.up.NextConn().AssertDialledFor("", "")
+		m := r.up.NextConn().AssertSetup("", "")
 		if m.Setup.Model != "models/gemini-3.1-flash-live-preview" {
 			t.Errorf("dialled %q", m.Setup.Model)
 		}
@@ -268,7 +268,7 @@ func TestUpdateOfTheModel(t *testing.T) {
 		c.checkWarning("fresh session")
 		c.checkAnswerRejected("a", "")
 		m.DropConnection()
-		n := r.up.NextConn().AssertDialledFor("", "").AcceptSetup() // the old handle is forgotten
+		n := r.up.NextConn().AssertSetup("", "").AcceptSetup() // the old handle is forgotten
 		time.Sleep(time.Minute)
 		n.AssertToolResponses()
 	})
@@ -332,7 +332,7 @@ func TestUpdateWaitsForAQuietMoment(t *testing.T) {
 		if n := len(l.ReceivedPCM()); n != 2*16000 {
 			t.Errorf("%d samples came by the old link", n)
 		}
-		m := r.up.NextConn().AssertDialledFor("0.5", "h3").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("0.5", "h3").AcceptSetup()
 		if n := len(m.ReceivedPCM()); n != 0 {
 			t.Errorf("%d samples were said again", n)
 		}

@@ -33,7 +33,7 @@ func (s *Session) onKeeperEvent(ctx context.Context, e upstream.Event) {
 		s.recording.applyConfig(s.keeper.Config().Options.Record)
 		s.calls.ResendAnswers()
 	case upstream.SetupComplete:
-		done := s.setupComplete()
+		done := s.buildSetupComplete()
 		if s.isResumable() {
 			done.ResumeToken = s.host.tokens.issueToken(s.id, "")
 		}
@@ -56,11 +56,11 @@ func (s *Session) onKeeperEvent(ctx context.Context, e upstream.Event) {
 		s.calls.OnHandleChanged()
 		s.calls.CancelOrphans()
 	case upstream.ConfigChanged:
-		s.onConfigChanged()
+		s.applyConfig()
 	case upstream.ConfigResult:
 		s.onConfigResult(e)
 	case upstream.ContextCleared:
-		s.answer(e.Origin, History{[]Entry{}})
+		s.notifyReply(e.Origin, History{[]Entry{}})
 	case upstream.WaitNotice:
 		s.onWaitNotice(e)
 	case upstream.WaitOver:
@@ -127,7 +127,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	if len(m.ToolCalls) > 0 {
 		a.prompts.onToolCalls(s.gatewayAnswersAll(m.ToolCalls))
 	}
-	endsCall := a.turn.state == turnIdle && a.prompts.endsCallingTurn()
+	endsCall := a.turn.state == turnIdle && a.prompts.isEndOfCallingTurn()
 	ofCall := a.prompts.isCallingTurn // the turn that ends now made the calls, so its end is not a reaction to the tools' answers
 	actedOn := false
 	if c != nil {
@@ -147,12 +147,12 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	case a.turn.isGenerating() && a.turn.isRequested:
 		s.keeper.OnAnswerPart(ctx)
 	default:
-		// Not every end of a turn ends the answer to the current question. The turn may have answered an earlier
-		// question, been interrupted, or only called a tool.
+		// The end of a turn ends the answer to the current question only in some cases. The turn may have answered an
+		// earlier question, been interrupted, or only called a tool.
 		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall && !ofCall
 		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
 		if s.keeper.OnModelActivity(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.HasRunningCall() {
-			a.takeQuestion() // removes the question, which has no answer
+			a.takeQuestionEnd() // removes the question, which has no answer
 		}
 	}
 	if len(m.ToolCalls) > 0 {
@@ -160,7 +160,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		if limit := s.costs.reserveAgain(); limit != nil { // the model will read the context once more, with the tools' results
 			s.endOverBudget(limit)
 		} else {
-			if s.needsTurnEnd(m.ToolCalls) {
+			if s.mustAnswerAfterTurnEnd(m.ToolCalls) {
 				s.holdToolResponses(true)
 			}
 			s.calls.StartCalls(ctx, m.ToolCalls)
@@ -175,15 +175,17 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	}
 }
 
-// These limit the wait for the end of a turn with function calls, because turnComplete may be missing.
+// These constants limit the wait for the end of a turn with tool calls, because its turnComplete may be missing.
 const (
-	// silentTurnWait is for a turn without voice, which ends together with the call (seen in recorded sessions).
+	// silentTurnWait applies to a turn without voice. Such a turn ends together with the call (seen in recorded
+	// sessions).
 	silentTurnWait = 100 * time.Millisecond
-	// spokenTurnWait is for a turn with voice, which ends when the voice has been played. The queued duration is added.
+	// spokenTurnWait applies to a turn with voice. Such a turn ends when the voice has been played, so the duration of
+	// the queued voice is added.
 	spokenTurnWait = 3 * time.Second
 )
 
-// holdToolResponses holds the results of tools until the end of the current turn, or releases them.
+// holdToolResponses holds back the results of tools until the end of the current turn, or releases them.
 func (s *Session) holdToolResponses(on bool) {
 	s.output.prompts.isCallingTurn = on
 	s.uplink.HoldToolResponses(on)
@@ -197,8 +199,9 @@ func (s *Session) holdToolResponses(on bool) {
 	}
 }
 
-// needsTurnEnd reports whether the server would drop answers to these calls before the end of the turn.
-func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
+// mustAnswerAfterTurnEnd reports whether these calls must be answered only after the end of the turn, because the
+// server would drop earlier answers.
+func (s *Session) mustAnswerAfterTurnEnd(calls []wire.FunctionCall) bool {
 	config := s.keeper.Config()
 	return config.Profile.AnswersAfterTurn && !slices.ContainsFunc(calls, func(call wire.FunctionCall) bool {
 		f, ok := config.Functions.FindCalled(call.Name)
@@ -206,14 +209,15 @@ func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 	})
 }
 
-// onContent handles serverContent. costs means that the message reports used tokens. endsCall means that the message is
-// the empty end of a turn with tool calls. actedOn means that the turn lacked its answer, and the keeper was informed.
-func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (actedOn bool) {
+// onContent handles serverContent. hasUsage means that the message reports used tokens. isEndOfCallingTurn means that
+// the message is the empty end of a turn with tool calls. isKeeperInformed means that the turn lacked the expected
+// answer and the keeper was told so.
+func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, hasUsage, isEndOfCallingTurn bool) (isKeeperInformed bool) {
 	a := s.output
 	if c.InputTranscription != "" {
-		s.onUserTranscript()
+		s.countTranscriptAsSpeech()
 	}
-	lacks := s.lacksAnswer(c, endsCall)
+	lacks := s.lacksAnswer(c, isEndOfCallingTurn)
 	if lacks {
 		s.observer.report(EmptyTurn{c.EndReason})
 		if s.keeper.AskAgain(ctx) { // the client gets no event: it only waits a little longer
@@ -226,8 +230,9 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	}
 	hasRequest := a.hasRequest() || c.InputTranscription != ""
 	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.HasText && c.OutputTranscription == "" && !c.HasThought
-	// The client would take the end of this empty turn for the end of the answer, which ends separately.
-	if c.TurnComplete && silent && !c.Interrupted && (!hasRequest && !costs || endsCall && a.prompts.gatewayAnswers) {
+	// The client must not see the end of this empty turn. It would take it for the end of the answer, which ends
+	// separately.
+	if c.TurnComplete && silent && !c.Interrupted && (!hasRequest && !hasUsage || isEndOfCallingTurn && a.prompts.gatewayAnswers) {
 		c.TurnComplete = false
 		c.Fields = withoutField(c.Fields, "turnComplete")
 		a.handleContent(c)
@@ -244,20 +249,23 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	return lacks
 }
 
-// lacksAnswer reports whether a message ends a turn without the expected answer. endsCall is as in onContent.
-func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
+// lacksAnswer reports whether a message ends a turn without the expected answer. isEndOfCallingTurn has the same
+// meaning as in onContent.
+func (s *Session) lacksAnswer(c *wire.ServerContent, isEndOfCallingTurn bool) bool {
 	t, config := &s.output.turn, s.keeper.Config()
 	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.HasText && !c.HasThought
 	failed := c.EndReason != "" && !slices.Contains(harmlessReasons, c.EndReason)
-	// A Proactive model may stay silent on purpose, unless it reports a failure.
-	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.HasRunningCall() && !s.output.isWorking && config.HasVoice() &&
-		!s.onHold && !s.isUnheard() && !s.overBudget && (failed || !config.Profile.Proactive) && s.keeper.HasUnderstood()
+	// A Proactive model may choose not to answer, so this needs no remedy unless it reports a failure.
+	return c.TurnComplete && silent && !c.Interrupted && !isEndOfCallingTurn && !s.calls.HasRunningCall() && !s.output.isWorking &&
+		config.HasVoice() && !s.onHold && !s.isUnheard() && !s.overBudget && (failed || !config.Profile.Proactive) && s.keeper.HasUnderstood()
 }
 
-// harmlessReasons are the values of turnCompleteReason that need no remedy: the model waits for the person to continue.
+// harmlessReasons are the values of turnCompleteReason that need no remedy, because the model only waits for the person
+// to go on.
 var harmlessReasons = []string{"TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"}
 
-// unspokenText returns the text of an answer that ends now without voice in a session with voice, or "".
+// unspokenText returns the text of an answer that ends now and was only written, although the session has voice.
+// Otherwise it returns "".
 func (m *modelOutput) unspokenText(c *wire.ServerContent) string {
 	t, config := &m.turn, m.keeper.Config()
 	if c.Interrupted || !t.isActive() || t.hasSpeech || !t.isRequested || !config.HasVoice() || config.TextOnly || m.noCues ||
@@ -267,9 +275,9 @@ func (m *modelOutput) unspokenText(c *wire.ServerContent) string {
 	return strings.TrimSpace(m.transcript.AnswerText(t.number))
 }
 
-// requestSpeech asks the model to speak an answer that it has only written, because a caller on a telephone cannot read.
-// It returns false if it has not asked.
-func (s *Session) requestSpeech(ctx context.Context, text string) bool {
+// requestSpeech asks the model to speak an answer that it has only written, because a caller on a telephone cannot
+// read. isRequested is false if it has not asked.
+func (s *Session) requestSpeech(ctx context.Context, text string) (isRequested bool) {
 	const most = 2 // maximum of consecutive attempts
 	if s.overBudget || s.onHold || s.output.textOnlyAnswers >= most {
 		return false
@@ -295,19 +303,21 @@ func (s *Session) endTurn() {
 	s.pruneEvents(!s.isParked, s.calls.IsOpen)
 }
 
-// onUserTranscript handles a transcript of the person's speech. It counts as speech even if the gateway has detected
-// too little speech.
-func (s *Session) onUserTranscript() {
+// countTranscriptAsSpeech is called for a transcript of the person's speech. The transcript proves that there was
+// speech, even if the gateway has detected too little.
+func (s *Session) countTranscriptAsSpeech() {
 	a := s.output
 	s.user.promptCount = 0
-	if _, expected := s.keeper.ExpectedReply(); expected || a.turn.state != turnIdle || s.user.isSpeaking || s.isUnheard() || a.mayBeLate() {
+	_, expected := s.keeper.ExpectedReply()
+	if expected || a.turn.state != turnIdle || s.user.isSpeaking || s.isUnheard() || a.mayTranscriptBeLate() {
 		return
 	}
-	a.recordQuestion(time.Now())
+	a.recordQuestionEnd(time.Now())
 	s.keeper.ExpectReply(upstream.ForSpeech)
 }
 
-// gatewayAnswersAll reports whether the gateway answers all of these calls, and the client none.
+// gatewayAnswersAll reports whether the gateway itself answers all of these calls: it runs the tool, or rejects a call
+// of an unknown function.
 func (s *Session) gatewayAnswersAll(calls []wire.FunctionCall) bool {
 	for _, call := range calls {
 		if f, ok := s.keeper.Config().Functions.FindCalled(call.Name); ok && f.Where != liveconfig.InGateway {
@@ -323,7 +333,7 @@ func hasField(raw json.RawMessage, name string) bool {
 	return json.Unmarshal(raw, &fields) == nil && fields[name] != nil
 }
 
-// withoutField returns a JSON object without one of its fields, or nil if nothing is left.
+// withoutField returns a JSON object without one of its fields. If no field is left, it returns nil.
 func withoutField(raw json.RawMessage, name string) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil || fields[name] == nil {
@@ -332,10 +342,10 @@ func withoutField(raw json.RawMessage, name string) json.RawMessage {
 	if delete(fields, name); len(fields) == 0 {
 		return nil
 	}
-	return tools.Encode(fields)
+	return tools.EncodeOrEmpty(fields)
 }
 
-// setTurnAlarm sets an alarm for a turn that the model does not end. The session's loop calls it after every event.
+// setTurnAlarm sets an alarm in case the model does not end its turn. The session's loop calls it after every event.
 func (s *Session) setTurnAlarm() {
 	patience := s.keeper.PauseTimeout()
 	if at, ok := s.output.turnDeadline(patience); ok && patience > 0 && !s.clock.IsSet(alarmTurn) {
@@ -343,7 +353,8 @@ func (s *Session) setTurnAlarm() {
 	}
 }
 
-// onTurnOverdue ends a turn from which nothing has come for a long time. No answer is due, so nothing else is tried.
+// onTurnOverdue ends a turn that the model has not ended although it has sent nothing for a long time. The person
+// expects no answer, so there is no need to ask the model again.
 func (s *Session) onTurnOverdue() {
 	a := s.output
 	at, ok := a.turnDeadline(s.keeper.PauseTimeout())
@@ -357,8 +368,8 @@ func (s *Session) onTurnOverdue() {
 	}
 }
 
-// onConfigChanged applies a change of the configuration in force.
-func (s *Session) onConfigChanged() {
+// applyConfig applies the new configuration to the session.
+func (s *Session) applyConfig() {
 	config := s.keeper.Config()
 	options := config.Options
 	s.costs.applyConfig(*config)

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// minQuestion is the shortest speech that needs an answer. Shorter sounds count as a cough.
+	// minQuestion is the minimum length of speech that needs an answer. Shorter speech counts as a cough.
 	minQuestion = 300 * time.Millisecond
 
-	// duckingDB is the attenuation of the voice while the person speaks over it. The person notices the change. If it
-	// was only a cough, the voice becomes loud again.
+	// duckingDB is the attenuation of the model's voice while the person speaks over it. The person notices the change.
+	// If it was only a cough, the voice becomes loud again.
 	duckingDB = 12 // dB
 )
 
-// onSpeech handles the start and the end of the person's speech.
-func (s *Session) onSpeech(ctx context.Context) {
+// onSpeechChange handles the start and the end of the person's speech.
+func (s *Session) onSpeechChange(ctx context.Context) {
 	p := &s.user
 	if !p.lossReported && s.uplink.LostSpeechChunks.Load() > 0 {
 		p.lossReported = true
@@ -41,7 +41,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 			p.isSpeaking = true
 			s.notify(UserSpeaking{Speaking: true, At: began, Retracted: isRetracted})
 		}
-		s.output.onSpeech()
+		s.output.onSpeechStart()
 		if s.keeper.OnSpeechContinued(ctx) {
 			s.output.questions.isDoubtful = true
 		}
@@ -59,7 +59,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 		s.watchMicrophone()
 		if voiced >= minQuestion {
 			end := s.uplink.LastLoudAt()
-			s.output.recordQuestion(end)
+			s.output.recordQuestionEnd(end)
 			if !s.output.hasRepliedSince(end) { // otherwise the model has detected the end sooner
 				s.keeper.ExpectReply(upstream.ForSpeech)
 			}
@@ -71,16 +71,16 @@ func (s *Session) onSpeech(ctx context.Context) {
 	}
 }
 
-// watchMicrophone checks that the microphone still sends audio, from the start of speech until the model can have
-// detected its end.
+// watchMicrophone checks that the microphone still sends audio. It does so from the start of a speech until the model
+// can have detected the end of the speech.
 func (s *Session) watchMicrophone() {
 	if s.uplink.NeedsAudio() && !s.uplink.EndStoppedSpeech() {
 		s.clock.Set(alarmMicrophone, uplink.MicPause/2)
 	}
 }
 
-// onWaitNotice informs a waiting person. First come a soft tone and a message on the page, and after a while a spoken
-// sentence.
+// onWaitNotice tells a waiting person that it takes longer. First there is a soft tone and a message on the page, and
+// later a spoken sentence.
 func (s *Session) onWaitNotice(e upstream.WaitNotice) {
 	if s.onHold {
 		return

@@ -13,10 +13,10 @@ import (
 	"voxgate/media/playout"
 )
 
-// maxFinished limits the finished turns that wait to be played.
+// maxFinished limits the finished turns whose voice waits to be played.
 const maxFinished = 8
 
-// voice holds the playout to the caller, and the turns whose audio is queued in it.
+// voice holds the playout to the caller, and the turns whose voice is queued in the playout.
 type voice struct {
 	*playout.Pacer
 	finishedTurns []utterance           // complete turns, perhaps not yet played; owned by the session's loop
@@ -37,17 +37,17 @@ type utterance struct {
 	endReported *atomic.Bool // the caller was informed of the end; nil for a turn that is not complete, or a sound of the gateway
 }
 
-// isEndReported reports whether the caller was informed of the end of the turn.
+// isEndReported reports whether the caller was told of the end of the turn.
 func (u utterance) isEndReported() bool { return u.endReported != nil && u.endReported.Load() }
 
-// playback reports whether voice sounds, and its level in dBov. An answer counts as sounding also while the playout
-// waits for more of it.
+// playback reports whether voice sounds, and its level in dBov. While the playout waits for the rest of an answer, the
+// answer still counts as sounding.
 func (v *voice) playback() (isSounding bool, level float64) {
 	isSounding, level = v.Playback()
 	return isSounding || v.isAnswering.Load(), level
 }
 
-// whenPlayed calls f when everything queued now has been played. It does not call f if part of that is dropped.
+// whenPlayed calls f when all voice that is queued now has been played. If some of it is dropped, f is not called.
 func (v *voice) whenPlayed(f func()) {
 	v.AddMark(func(heard bool) {
 		if heard {
@@ -56,7 +56,7 @@ func (v *voice) whenPlayed(f func()) {
 	})
 }
 
-// notifyInOrder sends an event in order with the model's voice, also to a client that reads the voice slowly.
+// notifyInOrder sends an event after all earlier voice was sent, even if the client takes the voice slowly.
 func (v *voice) notifyInOrder(to *subscribers, b EventBody) {
 	v.CallInOrder(func(given bool) {
 		if given || !v.deferEvent(b) {
@@ -65,9 +65,9 @@ func (v *voice) notifyInOrder(to *subscribers, b EventBody) {
 	})
 }
 
-// deferEvent keeps back an event until the interruption has been reported. It returns false if no voice is being
-// dropped.
-func (v *voice) deferEvent(b EventBody) bool {
+// deferEvent keeps an event back until the interruption in progress has been reported. isDeferred is false if no voice
+// is being dropped.
+func (v *voice) deferEvent(b EventBody) (isDeferred bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.isCutting {
@@ -83,21 +83,22 @@ func (v *voice) dropVoice() (cut playout.FlushResult, behind []EventBody) {
 	return cut, v.setCutting(false)
 }
 
-func (v *voice) setCutting(on bool) (behind []EventBody) {
+func (v *voice) setCutting(on bool) (deferred []EventBody) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.isCutting, behind, v.deferred = on, v.deferred, nil
-	return behind
+	v.isCutting, deferred, v.deferred = on, v.deferred, nil
+	return deferred
 }
 
-// addFinished records that all audio of an utterance is in the playout.
+// addFinished records that all voice of an utterance is in the playout.
 func (v *voice) addFinished(u utterance) {
 	if v.finishedTurns = append(v.finishedTurns, u); len(v.finishedTurns) > maxFinished {
 		v.finishedTurns = slices.Delete(v.finishedTurns, 0, 1)
 	}
 }
 
-// playingTurn returns the number of the turn that is being played, or 0. growing is the turn that still gets voice.
+// playingTurn returns the number of the turn that is being played, or 0. growing is the turn for which more voice may
+// come.
 func (v *voice) playingTurn(growing utterance) (turn int) {
 	queued := v.QueuedDuration()
 	if queued == 0 {
@@ -130,10 +131,10 @@ func (v *voice) playSound(pcm []int16) error {
 // voiceDuration returns the duration of voice samples.
 func voiceDuration(pcm []int16) time.Duration { return media.Duration(len(pcm), wire.OutputRate) }
 
-// cutCauseOr returns the cause for which a turn's voice was dropped. If the voice was heard to its end, it returns the
-// cause in the argument otherwise. It is safe for concurrent use.
-func (v *voice) cutCauseOr(heard bool, otherwise Cause) Cause {
-	if heard {
+// cutCauseOr returns the reason why the voice of a turn was dropped. If isHeard is true, nothing was dropped, so it
+// returns the given reason (otherwise). It is safe for concurrent use.
+func (v *voice) cutCauseOr(isHeard bool, otherwise Cause) Cause {
+	if isHeard {
 		return otherwise
 	}
 	if by := v.cutCause.Load(); by != nil {
@@ -160,7 +161,7 @@ var oneMoment []byte
 //go:embed say-again.pcm
 var sayAgain []byte
 
-// waitingTone returns a soft tone of a quarter second, faded in and out, 30 dB below full scale.
+// waitingTone returns a soft tone of a quarter of a second, 30 dB below full scale, which fades in and out.
 func waitingTone() []int16 {
 	pcm := make([]int16, wire.OutputRate/4)
 	for i := range pcm {

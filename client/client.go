@@ -1,9 +1,10 @@
-// Package client is a Go client of Voxgate's client protocol (signaling/client/PROTOCOL.md), with audio over the WebSocket or
-// WebRTC.
+// Package client is a Go client of Voxgate's client protocol (signaling/client/PROTOCOL.md), with audio over the
+// WebSocket or WebRTC.
 //
-// [Dial] opens a [Conversation]. Its audio is 16-bit PCM with one channel: [Conversation.SendAudio] sends the microphone,
-// and the model's voice comes as [Audio] events. With [Options.WebRTC] the audio goes over WebRTC instead, once that is
-// connected. If the connection is lost the conversation goes on over another one.
+// [Dial] opens a [Conversation]. Its audio is 16-bit PCM with one channel: [Conversation.SendAudio] sends the
+// microphone, and the model's voice comes as [Audio] events. With [Options.WebRTC] the audio goes over WebRTC instead,
+// as soon as WebRTC is connected. If the connection to the gateway is lost, the client continues the conversation over
+// a new connection.
 package client
 
 import (
@@ -84,7 +85,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Message }
 
 // isFinal reports whether retrying is pointless. Retrying helps if the gateway is busy, because it may have capacity
-// later. It also helps after an error without a code, which a stopping gateway sends.
+// later. Retrying also helps after an error without a code, because a gateway sends such an error when it stops.
 func (e *Error) isFinal() bool { return e.Code != "busy" && e.Code != "" }
 
 // Conversation is a conversation with the model. Its methods may be called concurrently.
@@ -104,7 +105,7 @@ type Conversation struct {
 	setup     Setup
 	err       error // why the conversation ended
 
-	// The following fields are used by the goroutine that reads.
+	// Only the reading goroutine uses the following fields.
 	resumeToken string
 	isResumed   bool // whether the newest connection resumed the conversation
 	lastEvent   int64
@@ -132,8 +133,8 @@ func Dial(ctx context.Context, o Options) (*Conversation, error) {
 	return c, nil
 }
 
-// Events delivers what happens, in order. The channel is closed at the end of the conversation. While the channel is not read, the
-// gateway's messages wait.
+// Events delivers what happens, in order. The channel is closed at the end of the conversation. When the channel's buffer
+// is full, the client reads no messages of the gateway until the application reads an event.
 func (c *Conversation) Events() <-chan Event { return c.events }
 
 // Setup describes a conversation that was opened or resumed.
@@ -151,7 +152,7 @@ func (c *Conversation) Setup() Setup {
 	return c.setup
 }
 
-// Err returns why the conversation ended, or nil after Close or before the end.
+// Err returns the reason why the conversation has ended. It returns nil before the end, and after Close.
 func (c *Conversation) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,7 +238,7 @@ func (c *Conversation) Close() error {
 	return nil
 }
 
-// hasEnded reports whether nothing more can be sent. Needs mu.
+// hasEnded reports whether the conversation has ended or is being closed. The caller must hold mu.
 func (c *Conversation) hasEnded() bool {
 	select {
 	case <-c.done:
@@ -254,7 +255,7 @@ type message struct {
 	Event   int64           `json:"event,omitempty"`
 }
 
-// writeMessage sends a message. Needs mu, because a WebSocket has one writer at a time.
+// writeMessage sends a message. The caller must hold mu, because only one goroutine at a time may write to a WebSocket.
 func (c *Conversation) writeMessage(ws *websocket.Conn, kind string, payload any) error {
 	m := message{Type: kind}
 	if payload != nil {
@@ -279,22 +280,22 @@ func (c *Conversation) run(ws *websocket.Conn, backlog []message) {
 		close(c.events)
 	}()
 	for {
-		err := c.read(ws, backlog)
+		err := c.readMessages(ws, backlog)
 		c.setConnection(nil)
 		c.closePeer()
 		if ended := (*endError)(nil); errors.As(err, &ended) {
-			c.end(ended.reason)
+			c.setEndError(ended.reason)
 			return
 		}
 		if c.resumeToken == "" {
-			c.end(fmt.Errorf("connection lost: %w", err))
+			c.setEndError(fmt.Errorf("connection lost: %w", err))
 			return
 		}
 		if !c.deliver(ConnectionLost{err}) {
 			return
 		}
 		if ws, backlog, err = c.reconnect(); err != nil {
-			c.end(err)
+			c.setEndError(err)
 			return
 		}
 		c.setConnection(ws)
@@ -304,14 +305,16 @@ func (c *Conversation) run(ws *websocket.Conn, backlog []message) {
 	}
 }
 
-// endError is the end of a conversation, as the gateway announces it. reason is nil for an end that this client requested.
+// endError means that the gateway has announced the end of the conversation. reason is nil if this client requested the
+// end.
 type endError struct{ reason error }
 
 func (e *endError) Error() string { return cmp.Or(e.reason, ErrEnded).Error() }
 
 func (e *endError) Unwrap() error { return e.reason }
 
-func (c *Conversation) end(reason error) {
+// setEndError records why the conversation has ended, for [Conversation.Err], unless the client has closed it.
+func (c *Conversation) setEndError(reason error) {
 	c.mu.Lock()
 	if !c.isClosing {
 		c.err = reason
@@ -319,7 +322,8 @@ func (c *Conversation) end(reason error) {
 	c.mu.Unlock()
 }
 
-// setConnection sets the connection on which the methods send. With nil it closes the current connection.
+// setConnection sets the connection that the methods of a Conversation use to send. If ws is nil, it closes the current
+// connection.
 func (c *Conversation) setConnection(ws *websocket.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,7 +335,7 @@ func (c *Conversation) setConnection(ws *websocket.Conn) {
 	close(c.connected)
 }
 
-// dropConnection closes the connection, if there is one, which ends its reader. Needs mu.
+// dropConnection closes the connection, if there is one, so that reading from it fails. The caller must hold mu.
 func (c *Conversation) dropConnection() {
 	if c.ws != nil {
 		_ = c.ws.Close()
@@ -356,12 +360,13 @@ func (c *Conversation) reconnect() (*websocket.Conn, []message, error) {
 	}
 }
 
-// connect dials and waits for SETUP_COMPLETE. backlog holds the messages that came before it; their events must be delivered later.
+// connect dials and waits for SETUP_COMPLETE. backlog holds the messages that came before SETUP_COMPLETE. The caller
+// must deliver their events later.
 func (c *Conversation) connect(ctx context.Context) (_ *websocket.Conn, backlog []message, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	request := map[string]any{
-		"initialConfig": c.config(), "resumable": true, "resumeToken": c.resumeToken, "lastEvent": c.lastEvent,
+		"initialConfig": c.buildConfig(), "resumable": true, "resumeToken": c.resumeToken, "lastEvent": c.lastEvent,
 	}
 	if c.options.Agent != "" {
 		request["agent"] = c.options.Agent
@@ -377,8 +382,8 @@ func (c *Conversation) connect(ctx context.Context) (_ *websocket.Conn, backlog 
 	}
 	isNew := c.resumeToken == ""
 	abandon := sync.OnceFunc(func() {
-		// Without a goodbye, the gateway would keep the new conversation for a minute, although nothing can resume it. If a
-		// write is stuck, mu is locked, and closing ends the write.
+		// Without DISCONNECT_GEMINI, the gateway would keep the new conversation for a minute, although no client can
+		// resume it. If mu is locked, a write may be stuck, and closing the socket ends it.
 		if isNew && c.mu.TryLock() {
 			_ = c.writeMessage(ws, "DISCONNECT_GEMINI", nil) // if it fails, the gateway ends the conversation later
 			c.mu.Unlock()
@@ -455,29 +460,29 @@ func (c *Conversation) awaitSetup(ws *websocket.Conn) (backlog []message, err er
 		if err := ws.ReadJSON(&m); err != nil {
 			return nil, fmt.Errorf("connect: %w", err)
 		}
-		if handled, err := c.handlePeer(m); err != nil {
+		if handled, err := c.handlePeerMessage(m); err != nil {
 			return nil, err
 		} else if handled {
 			continue
 		}
 		switch m.Type {
 		case "GEMINI_CONNECTED":
-			if err := c.setServers(m.Payload); err != nil {
+			if err := c.passServersToPeer(m.Payload); err != nil {
 				return nil, err
 			}
 		case "SETUP_COMPLETE":
-			return backlog, c.completeSetup(m.Payload)
+			return backlog, c.handleSetupComplete(m.Payload)
 		case "GEMINI_DISCONNECTED":
-			return nil, cmp.Or(failure, readEnd(m.Payload))
+			return nil, cmp.Or(failure, parseEnd(m.Payload))
 		case "GEMINI_ERROR":
-			failure = readError(m.Payload)
+			failure = parseError(m.Payload)
 		}
 		backlog = append(backlog, m)
 	}
 }
 
-// config returns the configuration with the declarations of the tools added.
-func (c *Conversation) config() map[string]any {
+// buildConfig returns the configuration with the declarations of the tools added.
+func (c *Conversation) buildConfig() map[string]any {
 	config := map[string]any{}
 	for name, value := range c.options.Config {
 		config[name] = value
@@ -498,7 +503,8 @@ func (c *Conversation) config() map[string]any {
 	return config
 }
 
-func (c *Conversation) completeSetup(payload json.RawMessage) error {
+// handleSetupComplete stores the setup and the resume token of SETUP_COMPLETE. It returns the error of a failed setup.
+func (c *Conversation) handleSetupComplete(payload json.RawMessage) error {
 	var p struct {
 		Success     bool
 		Resumed     bool
@@ -510,7 +516,7 @@ func (c *Conversation) completeSetup(payload json.RawMessage) error {
 	case err != nil:
 		return fmt.Errorf("SETUP_COMPLETE: %w", err)
 	case !p.Success:
-		return readError(p.Error)
+		return parseError(p.Error)
 	}
 	if c.isResumed = p.Resumed; !p.Resumed {
 		c.generation, c.lastEvent = 0, 0
@@ -523,7 +529,8 @@ func (c *Conversation) completeSetup(payload json.RawMessage) error {
 	return nil
 }
 
-func readError(payload json.RawMessage) error {
+// parseError returns the error that GEMINI_ERROR, or a failed SETUP_COMPLETE, describes.
+func parseError(payload json.RawMessage) error {
 	var p struct {
 		Message string
 		Details struct{ Code string }
@@ -534,8 +541,8 @@ func readError(payload json.RawMessage) error {
 	return &Error{p.Details.Code, p.Message}
 }
 
-// readEnd returns the error for GEMINI_DISCONNECTED.
-func readEnd(payload json.RawMessage) error {
+// parseEnd returns the error for GEMINI_DISCONNECTED.
+func parseEnd(payload json.RawMessage) error {
 	var p struct{ Reason string }
 	_ = json.Unmarshal(payload, &p) // the reason may be absent
 	if p.Reason == "goodbye" {

@@ -36,7 +36,7 @@ type (
 	// Speaking is the beginning of the model's answer; Turn is the number of the answer's turn.
 	Speaking struct{ Turn int }
 
-	// TurnComplete is the end of an answer that was played to its end. Turn is the number of [Speaking].
+	// TurnComplete is the end of an answer that was played to its end. Turn is the same number as in [Speaking].
 	TurnComplete struct{ Turn int }
 
 	// State is the state of the connection to the model, such as live or resuming. Message is for the person who waits;
@@ -78,7 +78,7 @@ func (Raw) isEvent()            {}
 
 // deliver passes an event to the application. It blocks until the application reads it, and returns false if the
 // conversation is closed.
-func (c *Conversation) deliver(e Event) bool {
+func (c *Conversation) deliver(e Event) (ok bool) {
 	select {
 	case c.events <- e:
 		return true
@@ -87,10 +87,10 @@ func (c *Conversation) deliver(e Event) bool {
 	}
 }
 
-// read handles the messages of one connection until it ends. It returns an [endError] if the conversation has ended, too.
-func (c *Conversation) read(ws *websocket.Conn, backlog []message) error {
+// readMessages handles the messages of one connection until it ends. It returns an [endError] if the conversation has ended, too.
+func (c *Conversation) readMessages(ws *websocket.Conn, backlog []message) error {
 	for _, m := range backlog {
-		if err := c.handle(m); err != nil {
+		if err := c.handleMessage(m); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (c *Conversation) read(ws *websocket.Conn, backlog []message) error {
 			}
 			return err
 		}
-		if err := c.handle(m); err != nil {
+		if err := c.handleMessage(m); err != nil {
 			return err
 		}
 		if m.Type == "MOVE" { // another gateway goes on with the conversation
@@ -114,11 +114,11 @@ func (c *Conversation) read(ws *websocket.Conn, backlog []message) error {
 	}
 }
 
-// handle delivers the events of a message, and starts or cancels its tool calls.
-func (c *Conversation) handle(m message) error {
+// handleMessage delivers the events of a message, and starts or cancels its tool calls.
+func (c *Conversation) handleMessage(m message) error {
 	c.lastEvent = max(c.lastEvent, m.Event)
-	if handled, err := c.handlePeer(m); err != nil {
-		return c.pass(Failure{&Error{Message: err.Error()}})
+	if handled, err := c.handlePeerMessage(m); err != nil {
+		return c.deliverOrEnd(Failure{&Error{Message: err.Error()}})
 	} else if handled {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (c *Conversation) handle(m message) error {
 	}
 	switch m.Type {
 	case "GEMINI_CONNECTED":
-		return c.pass(Connected{p.ICEServers})
+		return c.deliverOrEnd(Connected{p.ICEServers})
 	case "AUDIO_CHUNK":
 		if p.Generation < c.generation {
 			return nil
@@ -159,52 +159,52 @@ func (c *Conversation) handle(m message) error {
 		if err != nil {
 			return fmt.Errorf("AUDIO_CHUNK: %w", err)
 		}
-		return c.pass(Audio{pcm})
+		return c.deliverOrEnd(Audio{pcm})
 	case "INTERRUPTED":
 		c.generation = max(c.generation, p.Generation)
-		return c.pass(Interrupted{p.Turn, p.PlayedText, p.By})
+		return c.deliverOrEnd(Interrupted{p.Turn, p.PlayedText, p.By})
 	case "CONTENT_MESSAGE":
-		return c.passTexts(p.ServerContent.InputTranscription.Text, p.ServerContent.OutputTranscription.Text)
+		return c.deliverTexts(p.ServerContent.InputTranscription.Text, p.ServerContent.OutputTranscription.Text)
 	case "ASSISTANT_SPEAKING":
-		return c.pass(Speaking{p.Turn})
+		return c.deliverOrEnd(Speaking{p.Turn})
 	case "TURN_COMPLETE":
-		return c.pass(TurnComplete{p.Turn})
+		return c.deliverOrEnd(TurnComplete{p.Turn})
 	case "SESSION_STATE":
-		return c.pass(State{p.State, p.Message})
+		return c.deliverOrEnd(State{p.State, p.Message})
 	case "GEMINI_ERROR":
-		if e, ok := readError(m.Payload).(*Error); ok {
-			return c.pass(Failure{e})
+		if e, ok := parseError(m.Payload).(*Error); ok {
+			return c.deliverOrEnd(Failure{e})
 		}
 		return nil
 	case "GEMINI_DISCONNECTED":
-		return readEnd(m.Payload)
+		return parseEnd(m.Payload)
 	case "TOOL_CALL":
 		for _, call := range p.ToolCall.FunctionCalls {
-			c.startCall(call)
+			c.startToolCall(call)
 		}
 		return nil
 	case "TOOL_CALL_CANCELLATION":
 		c.cancelCalls(p.ToolCallCancellation.IDs)
 		return nil
 	}
-	return c.pass(Raw{m.Type, m.Payload})
+	return c.deliverOrEnd(Raw{m.Type, m.Payload})
 }
 
-func (c *Conversation) pass(e Event) error {
+func (c *Conversation) deliverOrEnd(e Event) error {
 	if !c.deliver(e) {
 		return &endError{}
 	}
 	return nil
 }
 
-func (c *Conversation) passTexts(user, model string) error {
+func (c *Conversation) deliverTexts(user, model string) error {
 	if user != "" {
-		if err := c.pass(UserText{user}); err != nil {
+		if err := c.deliverOrEnd(UserText{user}); err != nil {
 			return err
 		}
 	}
 	if model != "" {
-		return c.pass(ModelText{model})
+		return c.deliverOrEnd(ModelText{model})
 	}
 	return nil
 }
@@ -227,9 +227,9 @@ type functionCall struct {
 	Args     json.RawMessage
 }
 
-// startCall runs a tool and sends its answer. After a resume a call may be repeated. If it runs already, it is not run
-// again.
-func (c *Conversation) startCall(call functionCall) {
+// startToolCall runs a tool and sends its response. The gateway may repeat a call after a resume, so startToolCall
+// ignores a call that is still running.
+func (c *Conversation) startToolCall(call functionCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, runs := c.calls[call.ID]; runs || c.isClosing {
@@ -255,7 +255,7 @@ func (c *Conversation) startCall(call functionCall) {
 	})
 }
 
-// runTool returns the response to a call.
+// runTool runs the tool of a call, and returns the response.
 func (c *Conversation) runTool(ctx context.Context, call functionCall) any {
 	for _, t := range c.options.Tools {
 		if t.Name != call.Name {

@@ -11,7 +11,7 @@ import (
 // package voxgate/client/rtc.
 type PeerDialer interface {
 	// OpenPeer opens a peer for a new connection to the gateway. The peer may send an offer at once, or after
-	// SetServers. send sends a message; it blocks for 5 s at most.
+	// SetServers. The peer calls send to send a message to the gateway; send blocks for 5 s at most.
 	OpenPeer(send func(kind string, payload any) error) (Peer, error)
 }
 
@@ -50,8 +50,8 @@ func (c *Conversation) openPeer(ws *websocket.Conn) error {
 	return nil
 }
 
-// setServers passes the STUN and TURN servers of GEMINI_CONNECTED to the peer.
-func (c *Conversation) setServers(payload json.RawMessage) error {
+// passServersToPeer passes the STUN and TURN servers of GEMINI_CONNECTED to the peer.
+func (c *Conversation) passServersToPeer(payload json.RawMessage) error {
 	var p struct{ ICEServers []ICEServer }
 	err := json.Unmarshal(payload, &p)
 	if err == nil && c.peer != nil {
@@ -70,9 +70,9 @@ func (c *Conversation) closePeer() {
 	}
 }
 
-// handlePeer passes a message of the negotiation to the peer. It reports whether the message belongs to the
+// handlePeerMessage passes a message of the negotiation to the peer. It reports whether the message belongs to the
 // negotiation.
-func (c *Conversation) handlePeer(m message) (handled bool, err error) {
+func (c *Conversation) handlePeerMessage(m message) (isPeerMessage bool, err error) {
 	if c.peer == nil {
 		return false, nil // the application may negotiate itself, with Send and Raw events
 	}

@@ -67,22 +67,6 @@ func beeps(t *testing.T) (url string, seen chan string) {
 	return s.URL, seen
 }
 
-// dialWebSocket opens a WebSocket at a path of the gateway, and sends the first messages.
-func (p *program) dialWebSocket(path string, first ...string) *conversation {
-	p.t.Helper()
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+path, nil)
-	if err != nil {
-		p.t.Fatal(path, err)
-	}
-	p.t.Cleanup(func() { conn.Close() })
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	c := &conversation{t: p.t, conn: conn}
-	for _, m := range first {
-		c.sendMessage(m)
-	}
-	return c
-}
-
 // writeTempFile writes a JSON text to a temporary file, and returns its path.
 func writeTempFile(t *testing.T, text string) string {
 	t.Helper()
@@ -145,40 +129,40 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 	const kore, german = `"voiceName":"Kore"`, `"languageCode":"de-DE"`
 	for _, door := range []struct {
 		name string
-		call func() *conversation
+		call func() *testkit.Client
 		kept []string // settings in the setup that the webhook leaves unchanged
 
 		update, done string // a change that the client sends, and the type of its answer
 	}{
 		{
-			"web", func() *conversation { return p.openConversation("{" + config + "}}") },
+			"web", func() *testkit.Client { return p.openConversation("{" + config + "}}") },
 			[]string{kore, german},
 			`{"type":"UPDATE_CONFIG","payload":{` + config + `,"temperature":0.5}}}`, "SETUP_COMPLETE",
 		},
 		{
-			"web, a change that says nothing", func() *conversation { return p.openConversation("{" + config + "}}") },
+			"web, a change that says nothing", func() *testkit.Client { return p.openConversation("{" + config + "}}") },
 			[]string{kore, german},
 			`{"type":"UPDATE_CONFIG","payload":{}}`, "SETUP_COMPLETE",
 		},
 		{
-			"OpenAI's", func() *conversation { return p.dialWebSocket("/v1/realtime?model=gpt-realtime") },
+			"OpenAI's", func() *testkit.Client { return p.dialWebSocket("/v1/realtime?model=gpt-realtime") },
 			nil, `{"type":"session.update","session":{"type":"realtime","instructions":"You are a pirate."}}`, "session.updated",
 		},
-		{"Live", func() *conversation {
+		{"Live", func() *testkit.Client {
 			return p.dialWebSocket("/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent",
 				`{"setup":{"model":"models/gemini-3.8-live",`+config+"}}}")
 		}, []string{kore, german}, "", ""},
-		{"VOX", func() *conversation {
+		{"VOX", func() *testkit.Client {
 			return p.dialWebSocket("/api/vox/live", `{"type":"start","projectContext":{"note":"You are a pirate."}}`)
 		}, []string{`"voiceName"`}, "", ""},
-		{"telephony", func() *conversation {
+		{"telephony", func() *testkit.Client {
 			return p.dialWebSocket("/telephony/exotel/stream?token=shown", `{"event":"connected"}`,
 				`{"event":"start","sequence_number":"1","stream_sid":"MZ1","start":{`+
 					`"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"+100","custom_parameters":{"order":"17"},`+
 					`"media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
 		}, []string{kore, german}, "", ""},
-		{"WHIP", func() *conversation { p.postOffer("/whip/desk"); return nil }, []string{kore, german}, "", ""},
-		{"SIP", func() *conversation { p.ringTrunk(p.awaitLog(`transport=UDP at=(\S+)`), "500"); return nil }, []string{kore, german}, "", ""},
+		{"WHIP", func() *testkit.Client { p.postOffer("/whip/desk"); return nil }, []string{kore, german}, "", ""},
+		{"SIP", func() *testkit.Client { p.ringTrunk(p.awaitLog(`transport=UDP at=(\S+)`), "500"); return nil }, []string{kore, german}, "", ""},
 	} {
 		c := door.call()
 		check := func() {
@@ -203,18 +187,14 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 		if door.update == "" {
 			continue
 		}
-		if !c.awaitEvent(map[string]string{"SETUP_COMPLETE": "SETUP_COMPLETE", "session.updated": "session.created"}[door.done], "") {
-			t.Fatalf("%s: %s", door.name, c.all.String())
-		}
-		c.sendMessage(door.update)
-		if !c.awaitEvent(door.done, "") {
-			t.Fatalf("%s: %s", door.name, c.all.String())
-		}
+		c.AwaitEvent(map[string]string{"SETUP_COMPLETE": "SETUP_COMPLETE", "session.updated": "session.created"}[door.done])
+		c.SendTextFrame(door.update)
+		c.AwaitEvent(door.done)
 		door.kept = nil // the change replaces the settings that the client had sent
 		for len(seen) > 0 {
 			check()
 		}
-		c.conn.Close()
+		c.Conn.Close()
 	}
 }
 
@@ -234,7 +214,7 @@ func (p *program) postOffer(path string) {
 	if status != http.StatusCreated {
 		p.t.Fatalf("%d: %s", status, answer)
 	}
-	if err := caller.Answer(answer); err != nil {
+	if err := caller.SetAnswer(answer); err != nil {
 		p.t.Error(err)
 	}
 }
@@ -318,26 +298,26 @@ func TestAgentsAtEveryEndpoint(t *testing.T) {
 	doors := map[string]func(agent, number string) (refused string, back *voiceReceiver){
 		"web": func(agent, _ string) (string, *voiceReceiver) {
 			c := p.dialWebSocket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
-			return without(c, c.awaitEitherText("SETUP_COMPLETE", "GEMINI_ERROR"))
+			return without(c, awaitEitherText(c, "SETUP_COMPLETE", "GEMINI_ERROR"))
 		},
 		"web, WebRTC": func(agent, _ string) (string, *voiceReceiver) {
-			var c *conversation
+			var c *testkit.Client
 			said, back := p.callByWebRTC(func(sdp string) string {
 				offer, _ := json.Marshal(map[string]any{"type": "WEBRTC_OFFER", "payload": map[string]string{"sdp": sdp}})
 				c = p.dialWebSocket("/ws", string(offer), `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
-				return c.awaitEitherText("WEBRTC_ANSWER", "GEMINI_ERROR")
+				return awaitEitherText(c, "WEBRTC_ANSWER", "GEMINI_ERROR")
 			})
-			back.ends = append(back.ends, func() { c.conn.Close() })
+			back.ends = append(back.ends, func() { c.Conn.Close() })
 			return said, back
 		},
 		"Google's Live API": func(agent, _ string) (string, *voiceReceiver) {
 			c := p.dialWebSocket(live, `{"setup":{"model":"models/`+agent+`"}}`)
-			return without(c, c.awaitEitherText("setupComplete", ""))
+			return without(c, awaitEitherText(c, "setupComplete", ""))
 		},
 		"OpenAI's": func(agent, _ string) (string, *voiceReceiver) {
 			c := p.dialWebSocket("/v1/realtime?model=gpt-realtime",
 				`{"type":"session.update","session":{"type":"realtime","prompt":{"id":"`+agent+`"}}}`)
-			return without(c, c.awaitEitherText("session.updated", `"error"`))
+			return without(c, awaitEitherText(c, "session.updated", `"error"`))
 		},
 		"OpenAI's, WebRTC": func(agent, _ string) (string, *voiceReceiver) {
 			return p.callByWebRTC(func(sdp string) string {
@@ -413,19 +393,17 @@ func TestAgentsAtEveryEndpoint(t *testing.T) {
 	}
 }
 
-// awaitEitherText reads until a message contains one of two texts, or the connection ends. It returns all messages so
-// far. An empty text matches nothing.
-func (c *conversation) awaitEitherText(one, other string) string {
-	for {
-		_, raw, err := c.conn.ReadMessage()
-		if err != nil {
-			return c.all.String() + err.Error()
-		}
-		c.all.Write(raw)
-		if one != "" && strings.Contains(string(raw), one) || other != "" && strings.Contains(string(raw), other) {
-			return c.all.String()
-		}
+// awaitEitherText waits until a message contains one of two texts, or the connection ends. It returns all messages so far,
+// and the error that ended the connection. An empty text matches nothing.
+func awaitEitherText(c *testkit.Client, one, other string) string {
+	contains := func(m testkit.Message, text string) bool {
+		return text != "" && strings.Contains(string(m.Payload), text)
 	}
+	_, _, ok := c.AwaitMatchOrEnd(0, one, func(m testkit.Message) bool { return contains(m, one) || contains(m, other) })
+	if !ok {
+		return c.Text() + c.EndError.Error()
+	}
+	return c.Text()
 }
 
 // The precedence of settings is that of the table in docs/agents.md, for each field separately. The test uses the

@@ -24,6 +24,7 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/internal/testkit"
 	"voxgate/internal/testkit/mediatest"
 	"voxgate/internal/testkit/rtctest"
 	"voxgate/media"
@@ -55,8 +56,8 @@ func (v *voiceReceiver) hangUp() {
 }
 
 // without returns the results of a call without RTP: the endpoint's answer, and a receiver that only ends the call.
-func without(c *conversation, said string) (string, *voiceReceiver) {
-	return said, &voiceReceiver{ends: []func(){func() { c.conn.Close() }}}
+func without(c *testkit.Client, said string) (string, *voiceReceiver) {
+	return said, &voiceReceiver{ends: []func(){func() { c.Conn.Close() }}}
 }
 
 func newVoiceReceiver(t *testing.T, rate int) *voiceReceiver {
@@ -146,7 +147,7 @@ func (p *program) callByWebRTC(send func(offer string) (answer string)) (answer 
 	if !strings.HasPrefix(sdp, "v=0") {
 		return answer, back
 	}
-	if err := caller.Answer(sdp); err != nil {
+	if err := caller.SetAnswer(sdp); err != nil {
 		p.t.Fatal(err)
 	}
 	encoder, err := opus.NewEncoder(48000)

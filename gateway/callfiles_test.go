@@ -49,17 +49,18 @@ func (p *program) awaitCallFile(folder string) (file callFile) {
 // runShortConversation holds a conversation of one typed turn, and waits until the gateway has logged its end.
 func (p *program) runShortConversation() {
 	c := p.openConversation(`{}`)
-	c.awaitEvent("SETUP_COMPLETE", "")
-	c.typeText("hello")
-	c.awaitEvent("TURN_COMPLETE", "")
-	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
-	c.awaitEvent("GEMINI_DISCONNECTED", "")
-	c.conn.Close()
+	c.AwaitEvent("SETUP_COMPLETE")
+	c.SendText("hello")
+	c.AwaitEvent("TURN_COMPLETE")
+	c.Send("DISCONNECT_GEMINI", "")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
+	c.Conn.Close()
 }
 
 // A call file has the transcript, the cost and the recordings of a conversation. Old files of the gateway are deleted,
 // other files are not. Files that cannot be written are counted.
 func TestFilesOfCalls(t *testing.T) {
+	t.Parallel()
 	calls, recordings := t.TempDir(), t.TempDir()
 	const day = "2026-01-02T03-04-05.006Z-ABC"
 	longAgo := time.Now().AddDate(0, 0, -8)
@@ -122,6 +123,7 @@ func TestFilesOfCalls(t *testing.T) {
 
 // The client, the backend and a tool can pause a recording. The report of the end has the times of the pauses.
 func TestTheRecordingPauses(t *testing.T) {
+	t.Parallel()
 	calls, recordings := t.TempDir(), t.TempDir()
 	tools := filepath.Join(t.TempDir(), "tools.json")
 	if err := os.WriteFile(tools, []byte(`{"builtin":["pause_recording"]}`), 0o600); err != nil {
@@ -130,17 +132,17 @@ func TestTheRecordingPauses(t *testing.T) {
 	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_RECORDINGS", recordings,
 		"VOXGATE_RECORD_ALL", "1", "VOXGATE_TOOLS", tools))
 	c := p.openConversation(`{}`)
-	c.mustAwaitEvent("SETUP_COMPLETE", `"recording":true`)
-	c.sendMessage(`{"type":"PAUSE_RECORDING","payload":{}}`)
-	c.mustAwaitEvent("GEMINI_ERROR", "payload.paused")
-	c.sendMessage(`{"type":"PAUSE_RECORDING","payload":{"paused":true}}`)
-	c.mustAwaitEvent("LOG_MESSAGE", `"recording":false`)
-	c.typeText(`/tool pause_recording {"paused":false}`)
-	c.mustAwaitEvent("LOG_MESSAGE", `The recording continues.","details":{"recording":true}`)
-	c.mustAwaitEvent("TURN_COMPLETE", "")
-	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
-	c.awaitEvent("GEMINI_DISCONNECTED", "")
-	c.conn.Close()
+	c.AwaitEventWith("SETUP_COMPLETE", `"recording":true`)
+	c.Send("PAUSE_RECORDING", `{}`)
+	c.AwaitEventWith("GEMINI_ERROR", "payload.paused")
+	c.Send("PAUSE_RECORDING", `{"paused":true}`)
+	c.AwaitEventWith("LOG_MESSAGE", `"recording":false`)
+	c.SendText(`/tool pause_recording {"paused":false}`)
+	c.AwaitEventWith("LOG_MESSAGE", `The recording continues.","details":{"recording":true}`)
+	c.AwaitEvent("TURN_COMPLETE")
+	c.Send("DISCONNECT_GEMINI", "")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
+	c.Conn.Close()
 	got := p.awaitCallFile(calls)
 	if len(got.RecordingPauses) != 1 || !got.RecordingPauses[0].To.After(got.RecordingPauses[0].From) {
 		t.Errorf("%+v", got)
@@ -153,10 +155,11 @@ func TestTheDeskGoesThroughItsSteps(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	calls := t.TempDir()
 	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_AGENTS", "../examples/agents"))
 	c := p.dialWebSocket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"desk"}}`)
-	c.mustAwaitEvent("SETUP_COMPLETE", `"step":"greet"`)
+	c.AwaitEventWith("SETUP_COMPLETE", `"step":"greet"`)
 	for _, turn := range []struct{ args, step string }{
 		{`{}`, `{"step":"identify"}`},
 		{`{"name":"Ada","phone":"030 1234"}`, `{"step":"book","fields":{"name":"Ada","phone":"0301234"}}`},
@@ -166,14 +169,14 @@ func TestTheDeskGoesThroughItsSteps(t *testing.T) {
 			`{"step":"confirm","fields":{"arrival":"2027-05-01","name":"Ada","nights":2,"phone":"0301234","room":"double"}}`,
 		},
 	} {
-		c.typeText("/tool next_step " + turn.args)
+		c.SendText("/tool next_step " + turn.args)
 		if turn.step != "" {
-			c.mustAwaitEvent("AGENT_STEP", turn.step)
+			c.AwaitEventWith("AGENT_STEP", turn.step)
 		}
-		c.mustAwaitEvent("TURN_COMPLETE", "")
+		c.AwaitEvent("TURN_COMPLETE")
 	}
-	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
-	c.awaitEvent("GEMINI_DISCONNECTED", "")
+	c.Send("DISCONNECT_GEMINI", "")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
 	if got := p.awaitCallFile(calls); got.Step != "confirm" || got.Fields["nights"] != 2.0 || got.Fields["room"] != "double" {
 		t.Errorf("%+v", got)
 	}

@@ -98,7 +98,7 @@ func speak(sound net.PacketConn, port int, pcm []int16, greeted <-chan struct{})
 	for {
 		frame := make([]int16, 160)
 		pcm = pcm[copy(frame, pcm):]
-		packet.Payload = g711.MuLaw.AppendBytes(nil, frame)
+		packet.Payload = g711.MuLaw.AppendEncoded(nil, frame)
 		packet.SequenceNumber++
 		packet.Timestamp += 160
 		raw, _ := packet.Marshal() // these packets can be encoded
@@ -118,6 +118,7 @@ func TestCampaign(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	trunk, sound := listenUDP(t), listenUDP(t)
 	go serveTrunk(trunk, sound)
 	p, key := startDialler(t, trunk)

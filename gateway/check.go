@@ -39,12 +39,12 @@ func checkConfig(s settings, stdout io.Writer) error {
 	log := slog.New(slog.DiscardHandler)
 	toolNames := []string{} // nil if MCP servers may offer more tools: this check does not start them
 	check("tools", s.tools, func() (err error) {
-		toolNames, err = catalogue.Check(s.tools)
+		toolNames, err = catalogue.CheckFile(s.tools)
 		return err
 	})
 	var answers *agents.Folder
 	check("agents", s.agents, func() (err error) {
-		switch answers, err = agents.Open(s.agents, log); {
+		switch answers, err = agents.Open(s.agents, s.vertexProject(), log); {
 		case err != nil:
 			return err
 		case len(answers.Files()) == 0:

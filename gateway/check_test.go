@@ -9,6 +9,30 @@ import (
 	"voxgate/signaling/access"
 )
 
+// A model in an agent's file is checked for the backend that answers: an endpoint of the project is a model of Vertex AI only.
+func TestAgentModelFitsBackend(t *testing.T) {
+	t.Parallel()
+	gemini, vertex := []string{"GEMINI_API_KEY", "k"}, []string{"GOOGLE_GENAI_USE_VERTEXAI", "1", "GOOGLE_CLOUD_PROJECT", "p"}
+	for _, test := range []struct {
+		backend     []string
+		model, want string // want: "" if the model is accepted
+	}{
+		{vertex, "projects/p/locations/us-central1/endpoints/7", ""},
+		{vertex, "projects/other/locations/us-central1/endpoints/7", "is not a model of the gateway's project"},
+		{gemini, "projects/p/locations/us-central1/endpoints/7", "is not a model of the Gemini API"},
+		{vertex, "gemini-live-2.5-flash-native-audio", ""},
+		{gemini, "gemini-3.8-live-extended-thinking", ""},
+		{vertex, "gemini-3.8-live-extended-thinking", "is not a model of Vertex AI"},
+	} {
+		folder := writeAgents(t, map[string]string{"desk": "---\nconfig:\n  model: " + test.model + "\n---\nBe brief."})
+		var out bytes.Buffer
+		err := run(t.Context(), []string{"check-config"}, env(append(test.backend, "VOXGATE_AGENTS", folder)...), &out, &out)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s with %v: %v, want %q", test.model, test.backend, err, test.want)
+		}
+	}
+}
+
 // check-config reads all files, and names the mistakes in each, with their places. It opens no port and starts no server of
 // tools.
 func TestCheckConfig(t *testing.T) {

@@ -30,8 +30,8 @@ const checkUsage = `Usage:
   gateway check deployment URL    checks a gateway from the network of its users, and names the setting that fixes each fault
 `
 
-// runCheck implements gateway check.
-func runCheck(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
+// runCheckCommand implements gateway check.
+func runCheckCommand(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 	switch {
 	case len(args) > 0 && args[0] == "google":
 		return checkGoogle(ctx, args[1:], environ, stdout, stderr)
@@ -83,7 +83,7 @@ func checkGoogle(ctx context.Context, args []string, environ variables, stdout, 
 	results := probe.Run(ctx, o)
 	report := probe.Report{
 		Made: time.Now().UTC().Truncate(time.Second), Version: describeVersion(), Server: serverName(s), Results: results,
-	}.Clean()
+	}.WithoutPrivateDetails()
 	printSummary(stdout, report)
 	if *out == "" {
 		return nil
@@ -168,7 +168,7 @@ func readReport(path string) (probe.Report, error) {
 	var report probe.Report
 	text, err := os.ReadFile(path)
 	if err == nil {
-		err = tools.ReadJSON(text, &report)
+		err = tools.ReadLenientJSON(text, &report)
 	}
 	if err != nil {
 		return report, fmt.Errorf("%s: %w", path, tools.ExplainJSON(err, ""))
@@ -205,7 +205,7 @@ func replayReport(ctx context.Context, file string, stdout io.Writer) error {
 	defer stop()
 	client.BaseURL = url
 	here := probe.Run(ctx, probe.Options{Client: client, Models: report.Models(), Dollars: 1e6, Prices: pricing.Default, Parallel: 8})
-	different, compared := probe.Compare(report.Results, here)
+	different, compared := probe.CompareResults(report.Results, here)
 	for _, d := range different {
 		fmt.Fprintln(stdout, d)
 	}

@@ -27,7 +27,7 @@ func (g *gateway) openAgents(context.Context) (end func(context.Context) error, 
 	if g.settings.agents == "" {
 		return nil, nil
 	}
-	folder, err := agents.Open(g.settings.agents, g.log)
+	folder, err := agents.Open(g.settings.agents, g.settings.vertexProject(), g.log)
 	if err != nil {
 		return nil, fmt.Errorf("agents: %w", err)
 	}
@@ -92,8 +92,8 @@ func (g *gateway) openTools(ctx context.Context) (end func(context.Context) erro
 	return end, nil
 }
 
-// openTelemetry opens the metrics, traces and reports of conversations. Metrics need a private address, which serves
-// them.
+// openTelemetry opens the metrics, traces and reports of conversations. It opens metrics only if a private address is
+// configured, because only that address serves them.
 func (g *gateway) openTelemetry(ctx context.Context) (end func(context.Context) error, err error) {
 	g.telemetry, err = telemetry.New(ctx, telemetry.Options{
 		Metrics: g.settings.privateAddr != "", BuildLabels: buildLabels(),
@@ -123,13 +123,14 @@ func (g *gateway) openJudge(context.Context) (end func(context.Context) error, e
 	return closeFunc(g.judge.Close), nil
 }
 
-// openHost opens the host of the conversations, and the pictures and search suggestions that clients show.
+// openHost opens the host of the conversations. It also opens the fetcher of pictures and the store of search
+// suggestions that clients show.
 func (g *gateway) openHost(context.Context) (end func(context.Context) error, err error) {
-	g.fetcher, g.chips = canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
+	g.fetcher, g.chips = canvas.NewFetcher(guard.NewClient(guard.Options{})), canvas.NewChips()
 	s := &g.settings
 	o := bridge.Options{
 		Client: g.gemini, Backend: g.backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices, Findings: s.findings,
-		Tools: g.tools, SignPicture: g.fetcher.Sign, SuggestionsPage: g.chips.Add, Recordings: s.recordings, RecordAll: s.recordAll,
+		Tools: g.tools, SignPicture: g.fetcher.SignURL, SuggestionsPage: g.chips.AddPage, Recordings: s.recordings, RecordAll: s.recordAll,
 		Node: g.node, Observe: g.telemetry.Observer(), Admit: g.telemetry.Admission(), Logger: g.log,
 	}
 	if g.node != "" {
@@ -147,11 +148,11 @@ func (g *gateway) openHost(context.Context) (end func(context.Context) error, er
 		o.TurnJudge = g.judge
 	}
 	g.host = bridge.NewHost(o)
-	g.closeFirst("conversations", g.host.Shutdown)
+	g.onCloseFirst("conversations", g.host.Shutdown)
 	return nil, nil
 }
 
-// openModels opens the REST API, which the VOX assistant and the outcomes of conversations use as well.
+// openModels opens the REST API. The VOX assistant and the outcomes of conversations also use it.
 func (g *gateway) openModels(context.Context) (end func(context.Context) error, err error) {
 	var routes []geminirest.Route
 	if g.settings.models != "" {
@@ -165,7 +166,7 @@ func (g *gateway) openModels(context.Context) (end func(context.Context) error, 
 
 // openServer opens the HTTP server of the page's port, with all endpoints.
 func (g *gateway) openServer(context.Context) (end func(context.Context) error, err error) {
-	endpoints := signaling.NewServer(g.admission(), g.endpoints...)
+	endpoints := signaling.NewServer(g.admissionOptions(), g.endpoints...)
 	g.server = newServer(endpoints, g.log)
 	return func(ctx context.Context) error { return errors.Join(endpoints.Close(ctx), g.server.Shutdown(ctx)) }, nil
 }
@@ -179,8 +180,8 @@ func (g *gateway) openREST(context.Context) (end func(context.Context) error, er
 	if err != nil {
 		return nil, fmt.Errorf("listen for REST at VOXGATE_REST_ADDR: %w", err)
 	}
-	endpoints := signaling.NewServer(g.admission(), g.models.Endpoints()...)
-	stop := serveAt(logAcceptErrors(listener, g.log), newServer(endpoints, g.log))
+	endpoints := signaling.NewServer(g.admissionOptions(), g.models.Endpoints()...)
+	stop := serveInBackground(logAcceptErrors(listener, g.log), newServer(endpoints, g.log))
 	g.log.Info("REST", "at", "http://"+listener.Addr().String()+"/v1beta/models")
 	return func(ctx context.Context) error {
 		defer stop()
@@ -193,17 +194,17 @@ func (g *gateway) openPrivate(ctx context.Context) (end func(context.Context) er
 	if g.settings.privateAddr == "" {
 		return nil, nil
 	}
-	g.telemetry.WatchHost(g.host, g.store.IsDown)
-	g.telemetry.WatchJudge(g.judge.Stats)
+	g.telemetry.RegisterHostMetrics(g.host, g.store.IsDown)
+	g.telemetry.RegisterJudgeMetrics(g.judge.Stats)
 	// The console shows conversations without a key only if there are no server keys, and only this machine can reach the
 	// address.
 	at, _, err := net.SplitHostPort(g.settings.privateAddr)
 	requiresKey := err != nil || !isLoopback(at) || g.settings.access.Keys != ""
 	page, err := console.New(console.Options{
-		Host: g.host, Admission: g.admission(), RequiresKey: requiresKey,
+		Host: g.host, Admission: g.admissionOptions(), RequiresKey: requiresKey,
 		IsReady:  func() bool { return ctx.Err() == nil && g.host.IsReady() },
 		HasStore: g.settings.redis != "", IsStoreDown: g.store.IsDown,
-		Metrics: g.telemetry.Metrics(), CountToday: g.telemetry.CountToday, History: g.history,
+		Metrics: g.telemetry.Metrics(), ReadTodayCounts: g.telemetry.ReadTodayCounts, History: g.history,
 		Agents: g.agents, RecordingFolder: g.settings.recordings, CallFolder: g.settings.calls,
 		PageURL: g.pageURL(), Logger: g.log,
 	})
@@ -216,7 +217,7 @@ func (g *gateway) openPrivate(ctx context.Context) (end func(context.Context) er
 	}
 	server := newServer(page, g.log)
 	server.WriteTimeout = console.ResponseTimeout
-	stop := serveAt(listener, server)
+	stop := serveInBackground(listener, server)
 	at = "http://" + listener.Addr().String()
 	g.log.Info("private", "at", at, "serves", "the operator's page, metrics and health")
 	return func(ctx context.Context) error {

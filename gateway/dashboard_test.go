@@ -34,12 +34,12 @@ func TestTheDashboardShowsWhatThereIs(t *testing.T) {
 		t.Errorf("a page of a stranger: %v, %v", resp, err)
 	}
 	c := p.openConversation(fmt.Sprintf(`{},"token":%q`, key))
-	defer c.conn.Close()
-	c.mustAwaitEvent("SETUP_COMPLETE", "")
-	c.typeText("hello")
-	c.mustAwaitEvent("TURN_COMPLETE", "")
-	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
-	c.mustAwaitEvent("GEMINI_DISCONNECTED", "")
+	defer c.Conn.Close()
+	c.AwaitEvent("SETUP_COMPLETE")
+	c.SendText("hello")
+	c.AwaitEvent("TURN_COMPLETE")
+	c.Send("DISCONNECT_GEMINI", "")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
 	metrics := awaitMetric(t, private, `voxgate_sessions_ended_total{door="web",reason="goodbye"}`)
 	for _, want := range []string{
 		`voxgate_refusals_total{rule="no token"} 1`, `voxgate_refusals_total{rule="origin"} 1`,

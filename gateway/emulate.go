@@ -33,7 +33,7 @@ People in a conversation can type /goaway 5s, /close 1011 and /drop.
 
 // runEmulator runs the emulator alone until ctx is done.
 func runEmulator(ctx context.Context, args []string, stderr io.Writer, log *slog.Logger) error {
-	addr, options, err := parseEmulate(args, stderr)
+	addr, options, err := parseEmulateFlags(args, stderr)
 	if err != nil {
 		return err
 	}
@@ -52,8 +52,8 @@ func runEmulator(ctx context.Context, args []string, stderr io.Writer, log *slog
 	}
 }
 
-// parseEmulate reads the flags of emulate.
-func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Options, err error) {
+// parseEmulateFlags reads the flags of emulate.
+func parseEmulateFlags(args []string, stderr io.Writer) (addr string, o emulator.Options, err error) {
 	f := flag.NewFlagSet("gateway emulate", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&addr, "addr", "127.0.0.1:3002", "`host:port` to listen on; a loopback address, for it lets everybody in")
@@ -80,11 +80,11 @@ func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Opti
 	return addr, o, nil
 }
 
-func readScenario(from string) (emulator.Scenario, error) {
-	data := []byte(from)
-	if !strings.HasPrefix(strings.TrimSpace(from), "{") {
+func readScenario(fileOrJSON string) (emulator.Scenario, error) {
+	data := []byte(fileOrJSON)
+	if !strings.HasPrefix(strings.TrimSpace(fileOrJSON), "{") {
 		var err error
-		if data, err = os.ReadFile(from); err != nil {
+		if data, err = os.ReadFile(fileOrJSON); err != nil {
 			return emulator.Scenario{}, fmt.Errorf("scenario: %w", err)
 		}
 	}

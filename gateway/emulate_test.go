@@ -40,7 +40,7 @@ func TestEmulateFlags(t *testing.T) {
 			emulator.Scenario{Handles: "withheld", Faults: []emulator.Fault{first, second}},
 		},
 	} {
-		addr, o, err := parseEmulate(strings.Fields(c.args), io.Discard)
+		addr, o, err := parseEmulateFlags(strings.Fields(c.args), io.Discard)
 		if err != nil || addr != "127.0.0.1:3002" || !reflect.DeepEqual(o.Scenario, c.want) {
 			t.Errorf("%s: %+v, %v", c.args, o.Scenario, err)
 		}
@@ -54,7 +54,7 @@ func TestEmulateMistakes(t *testing.T) {
 		`--scenario {"goAwayLead":"5s"}`:   "goAwayLead needs a connectionAge",
 		"--addr 0.0.0.0:1":                 "not a loopback address",
 	} {
-		if _, _, err := parseEmulate(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := parseEmulateFlags(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestEmulateMistakes(t *testing.T) {
 // TestEmulateHelp checks that the help lists every moment at which a fault may occur.
 func TestEmulateHelp(t *testing.T) {
 	var help bytes.Buffer
-	if _, _, err := parseEmulate([]string{"-h"}, &help); !errors.Is(err, flag.ErrHelp) {
+	if _, _, err := parseEmulateFlags([]string{"-h"}, &help); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
 	_, err := emulator.ParseScenario([]byte(`{"faults":[{"on":"lunch","drop":true}]}`))

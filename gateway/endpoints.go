@@ -8,8 +8,9 @@ import (
 	"voxgate/signaling/access"
 )
 
-// openEndpoints opens the endpoints of the page's port. Each protocol is a component.
-func (g *gateway) openEndpoints(ctx context.Context) (end func(context.Context) error, err error) {
+// startProtocols starts each protocol as a component of its own. It collects the endpoints of all protocols in
+// g.endpoints. end is always nil, because each protocol registers its own close function.
+func (g *gateway) startProtocols(ctx context.Context) (end func(context.Context) error, err error) {
 	g.endpoints = append(g.models.Endpoints(), // besides the REST API, endpoints that start no conversation:
 		signaling.Endpoint{Pattern: "POST /v1/tokens", Handler: g.gate},
 		signaling.Endpoint{Pattern: "GET /canvas/image", Handler: g.fetcher, Public: true},

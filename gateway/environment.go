@@ -31,9 +31,9 @@ func readEnvironment(pairs []string) variables {
 	return v
 }
 
-// readKnown returns the variables that the program reads. [environment.CleanValue] removes the white space that files and tools leave
-// around values.
-func (v variables) readKnown() (variables, error) {
+// filterAndClean returns the variables that the program reads. It cleans the values with [environment.CleanValue],
+// because files and tools may leave white space around them.
+func (v variables) filterAndClean() (variables, error) {
 	cleaned := variables{}
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		if !strings.HasPrefix(name, envPrefix) && !strings.HasPrefix(name, "GEMINI_") && !strings.HasPrefix(name, "GOOGLE_") {
@@ -54,9 +54,9 @@ var otherVariables = []string{"VOXGATE_CHECK_TOKEN", "VOXGATE_CHECK_KEY"}
 // serviceVariable matches variables that Kubernetes sets in every container of a namespace with a service named "voxgate" or "voxgate-…".
 var serviceVariable = regexp.MustCompile(`^VOXGATE_(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_.*)?|PORT)$`)
 
-// fromKubernetes reports whether Kubernetes has set a variable. Its VOXGATE_…_PORT holds a URL, which distinguishes it from a misspelt
-// setting.
-func fromKubernetes(name, value string) bool {
+// isSetByKubernetes reports whether Kubernetes has set a variable. A variable VOXGATE_…_PORT could also be a misspelt
+// setting, but Kubernetes sets it to a URL.
+func isSetByKubernetes(name, value string) bool {
 	return serviceVariable.MatchString(name) && (!strings.HasSuffix(name, "_PORT") || strings.Contains(value, "://") ||
 		strings.HasSuffix(name, "_SERVICE_PORT"))
 }
@@ -65,7 +65,7 @@ func fromKubernetes(name, value string) bool {
 func (v variables) findUnknown(known []string) (sentences []string) {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		if !strings.HasPrefix(name, envPrefix) || slices.Contains(known, name) || slices.Contains(otherVariables, name) ||
-			fromKubernetes(name, v[name]) {
+			isSetByKubernetes(name, v[name]) {
 			continue
 		}
 		sentence := name + " is not a setting"

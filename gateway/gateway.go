@@ -22,8 +22,8 @@ import (
 	"voxgate/tools/canvas"
 )
 
-// gateway is a running gateway. Its fields are in the order in which [gateway.components] opens them. Each may use
-// those above it.
+// gateway is a running gateway. [gateway.components] opens the fields in this order, so a component may use only the
+// fields above its own.
 type gateway struct {
 	settings settings
 	log      *slog.Logger
@@ -51,7 +51,8 @@ type gateway struct {
 	shutdown
 }
 
-// component is a part of a gateway. open may return a function that closes it, and may block until its context is done.
+// component is a part of a gateway. open may block until ctx is done. If the component must be closed, open returns a
+// function for that.
 type component struct {
 	name string
 	open func(ctx context.Context) (end func(context.Context) error, err error)
@@ -81,8 +82,8 @@ func (g *gateway) pageURL() string {
 // countRefusal counts a rejected client. It must not be called before all components are open.
 func (g *gateway) countRefusal(rule string) { g.telemetry.CountRefusal(rule) }
 
-// admission returns the requirements that all HTTP servers for clients check in a request.
-func (g *gateway) admission() signaling.Options {
+// admissionOptions returns the requirements that all HTTP servers for clients check in a request.
+func (g *gateway) admissionOptions() signaling.Options {
 	return signaling.Options{
 		Origins: g.settings.origins, Hosts: append(g.settings.tls.domains, g.settings.hosts...),
 		Access: g.gate, OnRefused: g.countRefusal, Logger: g.log,
@@ -91,7 +92,7 @@ func (g *gateway) admission() signaling.Options {
 
 // generateText asks a text model. It must not be called before all components are open.
 func (g *gateway) generateText(
-	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+	ctx context.Context, account bridge.Account, model string, request json.RawMessage, onPiece func(json.RawMessage) error,
 ) (bridge.Cost, error) {
-	return g.models.GenerateContent(ctx, account, model, request, piece)
+	return g.models.GenerateContent(ctx, account, model, request, onPiece)
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/base64"
-	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -22,17 +20,16 @@ func TestEndOfTurnModel(t *testing.T) {
 	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"},
 		env("VOXGATE_ONNXRUNTIME", library, "VOXGATE_TURN_MODEL", model))
 	c := p.openConversation(`{"voxgate":{"turns":{"by":"gateway"}}}`)
-	defer c.conn.Close()
-	c.mustAwaitEvent("SETUP_COMPLETE", "")
+	defer c.Conn.Close()
+	c.AwaitEvent("SETUP_COMPLETE")
 	const rate = 16000
 	pcm := slices.Concat(make([]int16, rate/2), mediatest.RealVoice(t, time.Second, rate), make([]int16, 3*rate))
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
 	for piece := range slices.Chunk(pcm, rate/50) {
 		<-tick.C
-		c.sendMessage(fmt.Sprintf(`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":%q}}}`,
-			base64.StdEncoding.EncodeToString(media.AppendBytes(nil, piece))))
+		c.SendAudio(piece, rate)
 	}
-	c.mustAwaitEvent("TURN_COMPLETE", "")
+	c.AwaitEvent("TURN_COMPLETE")
 	awaitMetric(t, p.awaitLog(`msg=private at=(\S+)`), `voxgate_turn_judge_questions_total{outcome="answered"} 1`)
 }

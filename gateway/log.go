@@ -8,8 +8,8 @@ import (
 // logFormat selects the format and the level of the log.
 type logFormat struct{ json, debug bool }
 
-// dropNil leaves out attributes without a value, such as an error that did not occur.
-func dropNil(_ []string, a slog.Attr) slog.Attr {
+// dropNilAttr drops attributes whose value is nil, such as the error of an operation that has succeeded.
+func dropNilAttr(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
 		return slog.Attr{}
 	}
@@ -18,7 +18,7 @@ func dropNil(_ []string, a slog.Attr) slog.Attr {
 
 // newLogger returns the program's logger.
 func newLogger(to io.Writer, f logFormat) *slog.Logger {
-	o := &slog.HandlerOptions{ReplaceAttr: dropNil}
+	o := &slog.HandlerOptions{ReplaceAttr: dropNilAttr}
 	if f.debug {
 		o.Level = slog.LevelDebug
 	}

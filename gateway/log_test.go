@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/internal/testkit"
 	"voxgate/internal/testkit/mediatest"
 	"voxgate/media"
 	"voxgate/signaling/access"
@@ -27,6 +27,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	secrets := map[string]string{
 		"what was said": "planted-said", "what was typed": "planted-typed", "a tool's argument": "planted-argument",
 		"a tool's result": "planted-result",
@@ -103,72 +104,63 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	token := mint()
 	secrets["a session token"] = token[strings.LastIndex(token, ".")+1:]
 	c := p.openConversation(fmt.Sprintf(`{},"resumable":true,"token":%q`, token))
-	c.mustAwaitEvent("SETUP_COMPLETE", "")
+	c.AwaitEvent("SETUP_COMPLETE")
 	of := func(pattern string) string {
 		t.Helper()
-		m := regexp.MustCompile(pattern).FindStringSubmatch(c.all.String())
+		m := regexp.MustCompile(pattern).FindStringSubmatch(c.Text())
 		if m == nil {
-			t.Fatalf("no %s in %s", pattern, c.all.String())
+			t.Fatalf("no %s in %s", pattern, c.Text())
 		}
 		return m[1]
 	}
 	resume, id := of(`"resumeToken":"([^"]+)"`), of(`"sessionId":"([^"]+)"`)
 	secrets["a resume token"] = resume
 
-	backend, _, err := websocket.DefaultDialer.Dial(
-		"ws"+strings.TrimPrefix(p.url, "http")+"/v1/sessions/"+id+"/events",
-		http.Header{"Authorization": {"Bearer " + key}},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer backend.Close()
-	_ = backend.SetReadDeadline(time.Now().Add(patience))
-	watcher := &conversation{t: t, conn: backend}
-	watcher.mustAwaitEvent("SETUP_COMPLETE", "")
-	watcher.sendMessage(`{"type":"STEER","payload":{"prompt":"planted-steer"}}`)
-	watcher.mustAwaitEvent("SETUP_COMPLETE", "planted-steer")
+	watcher := testkit.DialWebSocketWith(t, p.webSocketURL("/v1/sessions/"+id+"/events"), http.Header{"Authorization": {"Bearer " + key}})
+	watcher.AwaitEvent("SETUP_COMPLETE")
+	watcher.Send("STEER", `{"prompt":"planted-steer"}`)
+	watcher.AwaitEventWith("SETUP_COMPLETE", "planted-steer")
 
-	c.typeText("planted-typed")
-	c.mustAwaitEvent("TURN_COMPLETE", "")
-	c.typeText(`/tool find {"q":"planted-argument"}`)
-	c.mustAwaitEvent("TOOL_STATUS", `"done"`)
-	c.mustAwaitEvent("CONTENT_MESSAGE", "planted-result")
-	c.mustAwaitEvent("TURN_COMPLETE", "")
+	c.SendText("planted-typed")
+	c.AwaitEvent("TURN_COMPLETE")
+	c.SendText(`/tool find {"q":"planted-argument"}`)
+	c.AwaitEventWith("TOOL_STATUS", `"done"`)
+	c.AwaitEventWith("CONTENT_MESSAGE", "planted-result")
+	c.AwaitEvent("TURN_COMPLETE")
 	for _, wrong := range []string{
 		`{"type":"SEND_MESSAGE","payload":{"parts":"planted-typed"}}`, `{"type":"planted-typed"}`, `planted-typed`,
 		`{"type":"SEND_TOOL_RESPONSE","payload":{"id":"planted-typed"}}`,
 	} {
-		c.sendMessage(wrong)
-		c.mustAwaitEvent("GEMINI_ERROR", "")
+		c.SendTextFrame(wrong)
+		c.AwaitEvent("GEMINI_ERROR")
 	}
 
 	speech := media.AppendBytes(nil, append(mediatest.SynthesizeSpeech(1500*time.Millisecond, 16000), make([]int16, 2*16000)...))
 	secrets["sound"] = base64.StdEncoding.EncodeToString(speech[24000:24030])
 	for chunk := range bytesOf(speech, 24000) { // a multiple of 3, so that base64 has no padding between the pieces
-		c.sendMessage(
+		c.SendTextFrame(
 			`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + base64.StdEncoding.EncodeToString(
 				chunk,
 			) + `"}}}`,
 		)
 	}
-	c.mustAwaitEvent("CONTENT_MESSAGE", "planted-said")
-	c.mustAwaitEvent("TURN_COMPLETE", "")
+	c.AwaitEventWith("CONTENT_MESSAGE", "planted-said")
+	c.AwaitEvent("TURN_COMPLETE")
 
-	ours, theirs := c.calls(t)
+	ours, theirs := exchangeICEPasswords(c)
 	secrets["our ice-pwd"], secrets["the client's ice-pwd"] = ours, theirs
 
-	c.typeText("/drop")
+	c.SendText("/drop")
 	p.awaitLog("connection resumed")
-	c.conn.Close() // without a goodbye
+	c.Conn.Close() // without a goodbye
 	p.awaitLog("conversation parked")
 	c = p.openConversation(fmt.Sprintf(`{},"resumable":true,"resumeToken":%q,"token":%q`, resume, mint()))
-	c.mustAwaitEvent("SETUP_COMPLETE", `"resumed":true`)
+	c.AwaitEventWith("SETUP_COMPLETE", `"resumed":true`)
 	secrets["the next resume token"] = of(`"resumeToken":"([^"]+)"`)
-	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
-	c.mustAwaitEvent("GEMINI_DISCONNECTED", "")
-	c.conn.Close()
-	watcher.mustAwaitEvent("GEMINI_DISCONNECTED", "")
+	c.Send("DISCONNECT_GEMINI", "")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
+	c.Conn.Close()
+	watcher.AwaitEvent("GEMINI_DISCONNECTED")
 	p.stopGateway()
 
 	logged := p.logged()
@@ -210,17 +202,17 @@ func bytesOf(all []byte, size int) func(func([]byte) bool) {
 }
 
 // calls connects the conversation by WebRTC for a moment, and returns the ICE passwords of the gateway and of the caller.
-func (c *conversation) calls(t *testing.T) (ours, theirs string) {
-	t.Helper()
-	caller, answer := c.offer(webrtc.NetworkTypeUDP4)
+func exchangeICEPasswords(c *testkit.Client) (ours, theirs string) {
+	c.T.Helper()
+	caller, answer := offerWebRTC(c, webrtc.NetworkTypeUDP4)
 	defer caller.Close()
-	if err := caller.Answer(answer); err != nil {
-		t.Fatal(err)
+	if err := caller.SetAnswer(answer); err != nil {
+		c.T.Fatal(err)
 	}
 	select {
 	case <-caller.Connected():
 	case <-time.After(patience):
-		t.Fatal("WebRTC does not connect")
+		c.T.Fatal("WebRTC does not connect")
 	}
 	password := regexp.MustCompile(`a=ice-pwd:(\S+)`)
 	return password.FindStringSubmatch(answer)[1], password.FindStringSubmatch(caller.PC.LocalDescription().SDP)[1]

@@ -60,7 +60,10 @@ var commands = []command{
 			return checkConfig(s, stdout)
 		},
 	},
-	{"check", "check google compares Google's servers with what this gateway assumes; check deployment URL tests a deployment", runCheck},
+	{
+		"check", "check google compares Google's servers with what this gateway assumes; check deployment URL tests a deployment",
+		runCheckCommand,
+	},
 	{"record", "records the messages of one conversation with Google, without key, handles and sound", recordWire},
 	{
 		"version", "prints the commit and the Go version this program was built from",

@@ -33,15 +33,15 @@ func TestMetrics(t *testing.T) {
 	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
 	private := p.awaitLog(`msg=private at=(\S+)`)
 	c := p.openConversation(`{}`)
-	c.awaitEvent("SETUP_COMPLETE", "")
-	c.typeText("hello")
-	c.awaitEvent("TURN_COMPLETE", "")
+	c.AwaitEvent("SETUP_COMPLETE")
+	c.SendText("hello")
+	c.AwaitEvent("TURN_COMPLETE")
 	if _, text := getURL(t, private+"/metrics"); !strings.Contains(text, `voxgate_sessions{door="web",state="live"} 1`) {
 		t.Errorf("while it runs:\n%s", filterMetrics(text))
 	}
-	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
-	c.awaitEvent("GEMINI_DISCONNECTED", "")
-	c.conn.Close()
+	c.Send("DISCONNECT_GEMINI", "")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
+	c.Conn.Close()
 	text := awaitMetric(t, private, "voxgate_sessions_ended_total")
 	for _, want := range []string{
 		`voxgate_answer_seconds_count 1`, `voxgate_answer_part_seconds_count{part="model"} 1`,
@@ -71,10 +71,10 @@ func TestTokensWithoutModality(t *testing.T) {
 	)
 	private := p.awaitLog(`msg=private at=(\S+)`)
 	c := p.openConversation(`{}`)
-	defer c.conn.Close()
-	c.awaitEvent("SETUP_COMPLETE", "")
-	c.typeText("hello")
-	c.awaitEvent("TURN_COMPLETE", "")
+	defer c.Conn.Close()
+	c.AwaitEvent("SETUP_COMPLETE")
+	c.SendText("hello")
+	c.AwaitEvent("TURN_COMPLETE")
 	text := awaitMetric(t, private, "voxgate_tokens_total")
 	for _, want := range []string{
 		`{direction="in",key="",modality="unknown"} 1`, `{direction="out",key="",modality="unknown"} 7`,
@@ -193,6 +193,7 @@ func TestMetricsOfTelephones(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	trunk, sound := listenUDP(t), listenUDP(t)
 	p, key := startDialler(t, trunk)
 	private := p.awaitLog(`msg=private at=(\S+)`)

@@ -18,6 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/internal/testkit"
 	"voxgate/internal/testkit/redistest"
 	"voxgate/internal/testkit/rtctest"
 	"voxgate/signaling/access"
@@ -45,7 +46,7 @@ func startClusterWith(t *testing.T, model string, more ...string) (redis *redist
 		t.Fatal(err)
 	}
 	t.Cleanup(redis.Stop)
-	if network, err = redis.Proxy(); err != nil {
+	if network, err = redis.OpenProxy(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(network.Close)
@@ -66,7 +67,7 @@ func startClusterWith(t *testing.T, model string, more ...string) (redis *redist
 
 // visitor is a client that can continue its conversation at another gateway.
 type visitor struct {
-	*conversation
+	*testkit.Client
 	session, token string
 	event          int // number of the newest event
 }
@@ -74,24 +75,18 @@ type visitor struct {
 // openConversation opens a conversation at the gateway. If the parameter from is not nil, it resumes that conversation.
 func (n *node) openConversation(from *visitor) *visitor {
 	n.t.Helper()
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(n.url, "http"), nil)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return n.openConversationOn(conn, from)
+	return n.openConversationOn(testkit.DialWebSocket(n.t, n.webSocketURL("")), from)
 }
 
 // openConversationOn is openConversation on an open WebSocket.
-func (n *node) openConversationOn(conn *websocket.Conn, from *visitor) *visitor {
+func (n *node) openConversationOn(c *testkit.Client, from *visitor) *visitor {
 	n.t.Helper()
-	n.t.Cleanup(func() { conn.Close() })
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	v := &visitor{conversation: &conversation{t: n.t, conn: conn}}
+	v := &visitor{Client: c}
 	resume := ""
 	if from != nil {
 		resume = fmt.Sprintf(`,"resumeToken":%q,"lastEvent":%d`, from.token, from.event)
 	}
-	v.sendMessage(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{},"resumable":true` + resume + `}}`)
+	v.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true`+resume+`}`)
 	var done struct {
 		Success, Resumed       bool
 		SessionID, ResumeToken string
@@ -104,42 +99,23 @@ func (n *node) openConversationOn(conn *websocket.Conn, from *visitor) *visitor 
 	return v
 }
 
-// awaitEvent reads until a message of a type arrives. It decodes the payload into the variable to which into points, unless
+// awaitEvent waits for the next message of a type. It decodes the payload into the variable to which into points, unless
 // into is nil.
 func (v *visitor) awaitEvent(kind string, into any) {
-	v.t.Helper()
-	for {
-		_, raw, err := v.conn.ReadMessage()
-		if err != nil {
-			v.t.Fatalf("no %s: %v\n%.3000s", kind, err, v.all.String())
-		}
-		var m struct {
-			Type    string
-			Event   int
-			Payload json.RawMessage
-		}
-		if err := json.Unmarshal(raw, &m); err != nil {
-			v.t.Fatal(err)
-		}
-		if m.Type != "AUDIO_CHUNK" {
-			v.all.Write(append(raw, '\n'))
-		}
+	v.T.Helper()
+	m := v.AwaitEvent(kind)
+	for _, m := range v.Messages()[:v.At] {
 		v.event = max(v.event, m.Event)
-		if m.Type == kind {
-			if into != nil {
-				if err := json.Unmarshal(m.Payload, into); err != nil {
-					v.t.Fatal(err)
-				}
-			}
-			return
-		}
+	}
+	if into != nil {
+		m.DecodePayload(v.T, into)
 	}
 }
 
 // conversationText returns the gateway's transcript of the conversation. The text of an interrupted answer is "…".
 func (v *visitor) conversationText() string {
-	v.t.Helper()
-	v.sendMessage(`{"type":"GET_CONTEXT"}`)
+	v.T.Helper()
+	v.Send("GET_CONTEXT", "")
 	var context struct {
 		Entries []struct {
 			Role, Content string
@@ -159,8 +135,8 @@ func (v *visitor) conversationText() string {
 
 // typeAndAwaitAnswer types a text and waits for the end of the answer, which repeats the text.
 func (v *visitor) typeAndAwaitAnswer(text string) {
-	v.t.Helper()
-	v.typeText(text)
+	v.T.Helper()
+	v.SendText(text)
 	v.awaitEvent("TURN_COMPLETE", nil)
 }
 
@@ -175,7 +151,7 @@ func TestAGatewayDies(t *testing.T) {
 	redis, _, a, b := startCluster(t)
 	v := a.openConversation(nil)
 	v.typeAndAwaitAnswer("hello")
-	v.typeText(long)
+	v.SendText(long)
 	for range 30 { // the store learns of the answer a moment after the client
 		v.awaitEvent("AUDIO_CHUNK", nil)
 	}
@@ -249,7 +225,7 @@ func TestAGatewayIsDrained(t *testing.T) {
 	t.Parallel()
 	_, _, a, b := startCluster(t)
 	v := a.openConversation(nil)
-	v.typeText("one two three four")
+	v.SendText("one two three four")
 	v.awaitEvent("AUDIO_CHUNK", nil)
 	resp, err := http.Post(a.private+"/v1/drain", "", nil)
 	if err != nil {
@@ -262,16 +238,13 @@ func TestAGatewayIsDrained(t *testing.T) {
 		t.Errorf("ready: %d", status)
 	}
 	v.awaitEvent("TURN_COMPLETE", nil)
-	if strings.Contains(v.all.String(), "MOVE") {
+	if strings.Contains(testkit.JoinMessages(v.Messages()[:v.At]), "MOVE") {
 		t.Error("asked to go in the middle of an answer")
 	}
 	v.awaitEvent("MOVE", nil)
-	next, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.url, "http"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := testkit.DialWebSocket(t, b.webSocketURL(""))
 	began := time.Now()
-	v.conn.Close()
+	v.Conn.Close()
 	w := b.openConversationOn(next, v)
 	var state struct{ State string }
 	for w.awaitEvent("SESSION_STATE", &state); state.State != "live"; {
@@ -339,7 +312,7 @@ func TestAGatewayStaysCutOff(t *testing.T) {
 	v := a.openConversation(nil)
 	v.typeAndAwaitAnswer("hello")
 	network.SetBlackhole(true)
-	v.conn.Close()
+	v.Conn.Close()
 	left := time.Now()
 	w := b.openConversation(v)
 	b.awaitLog("connection resumed")
@@ -349,7 +322,7 @@ func TestAGatewayStaysCutOff(t *testing.T) {
 	a.awaitLog("taken by another gateway")
 	a.awaitLog("conversation ended")
 	w.typeAndAwaitAnswer("still there?")
-	w.conn.Close()
+	w.Conn.Close()
 	x := nodeBeside(t, b, redis).openConversation(w)
 	x.typeAndAwaitAnswer("and here?")
 	got, want := x.conversationText(),
@@ -425,8 +398,8 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := a.openConversation(fmt.Sprintf(`{},"token":%q`, key))
-	defer c.conn.Close()
-	c.mustAwaitEvent("SETUP_COMPLETE", "")
+	defer c.Conn.Close()
+	c.AwaitEvent("SETUP_COMPLETE")
 	ask := func(method, path string) (int, string) {
 		r, err := http.NewRequest(method, b.url+path, nil)
 		if err != nil {
@@ -459,24 +432,15 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		t.Fatalf("listed: %+v", list)
 	}
 	at := "/v1/sessions/" + list.Sessions[0].ID
-	w, _, err := websocket.DefaultDialer.Dial(
-		"ws"+strings.TrimPrefix(b.url, "http")+at+"/events",
-		http.Header{"Authorization": {"Bearer " + key}},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	_ = w.SetReadDeadline(time.Now().Add(patience))
-	watcher := &conversation{t: t, conn: w}
-	watcher.mustAwaitEvent("SETUP_COMPLETE", "")
-	watcher.typeText("hello")
-	watcher.mustAwaitEvent("TURN_COMPLETE", "")
+	watcher := testkit.DialWebSocketWith(t, b.webSocketURL(at+"/events"), http.Header{"Authorization": {"Bearer " + key}})
+	watcher.AwaitEvent("SETUP_COMPLETE")
+	watcher.SendText("hello")
+	watcher.AwaitEvent("TURN_COMPLETE")
 	if status, body := ask(http.MethodDelete, at+"?now=1"); status != http.StatusNoContent {
 		t.Errorf("ending it: %d %s", status, body)
 	}
-	c.mustAwaitEvent("GEMINI_DISCONNECTED", "")
-	watcher.mustAwaitEvent("GEMINI_DISCONNECTED", "")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
+	watcher.AwaitEvent("GEMINI_DISCONNECTED")
 	if status, _ := ask(http.MethodDelete, at); status != http.StatusNotFound {
 		t.Errorf("ending it again: %d", status)
 	}
@@ -525,35 +489,23 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 		return answer, string(text)
 	}
 	begun, sdp := send(http.MethodPost, a.url+"/v1/realtime/calls", offer)
-	if err := caller.Answer(sdp); err != nil { // a call that does not connect is closed after 15 s
+	if err := caller.SetAnswer(sdp); err != nil { // a call that does not connect is closed after 15 s
 		t.Fatal(err)
 	}
 	call := begun.Header.Get("Location")
 	id := call[strings.LastIndex(call, "/")+1:]
-	var hears *websocket.Conn
+	var hears *testkit.Client
 	b.awaitCondition(func() bool { // b learns of the call at gateway a
-		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.url, "http")+"/v1/realtime?call_id="+id, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetReadDeadline(time.Now().Add(patience))
-		_, first, err := conn.ReadMessage()
-		if err != nil {
-			t.Fatal(err)
-		}
-		hears = conn
-		return strings.Contains(string(first), `"session.created"`)
+		hears = b.dialWebSocket("/v1/realtime?call_id=" + id)
+		first, _ := hears.AwaitMatch(0, "the first message", func(testkit.Message) bool { return true })
+		return first.Type == "session.created"
 	})
 	answer, _ := send(http.MethodPost, b.url+call+"/hangup", "")
 	if got := answer.Header.Values("Access-Control-Allow-Origin"); answer.StatusCode != http.StatusOK || len(got) != 1 {
 		t.Errorf("hang up: %s %v", answer.Status, got)
 	}
-	for err == nil {
-		_, _, err = hears.ReadMessage()
-	}
-	if !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
-		t.Errorf("the second connection ended with %v", err)
+	if code := hears.AwaitCloseCode(); code != websocket.CloseNormalClosure {
+		t.Errorf("the second connection ended with %d", code)
 	}
 	if answer, _ := send(http.MethodPost, b.url+call+"/hangup", ""); answer.StatusCode != http.StatusNotFound {
 		t.Errorf("hang up again: %s", answer.Status)

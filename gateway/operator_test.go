@@ -37,6 +37,7 @@ func requestJSON(t *testing.T, method, url, key, origin string) (status int, ans
 // Everyone who can reach the operator's page sees its numbers. Conversations require a key, and pages of other origins get
 // nothing.
 func TestTheOperatorsPage(t *testing.T) {
+	t.Parallel()
 	agents := t.TempDir()
 	write := func(text string) {
 		t.Helper()
@@ -56,9 +57,9 @@ func TestTheOperatorsPage(t *testing.T) {
 	}, env())
 	private := p.awaitLog(`msg=private at=(\S+)`)
 	c := p.openConversation(`{}`)
-	c.awaitEvent("SETUP_COMPLETE", "")
-	c.typeText("hello")
-	c.awaitEvent("TURN_COMPLETE", "")
+	c.AwaitEvent("SETUP_COMPLETE")
+	c.SendText("hello")
+	c.AwaitEvent("TURN_COMPLETE")
 	if status, _, policy := requestJSON(t, "GET", private+"/", "", ""); status != http.StatusOK || !strings.Contains(policy,
 		"default-src 'none'") {
 		t.Errorf("the page: %d %s", status, policy)
@@ -103,8 +104,8 @@ func TestTheOperatorsPage(t *testing.T) {
 		problem, _ := desk["problem"].(string)
 		return desk["name"] == "desk" && strings.Contains(problem, "desk.md:")
 	})
-	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
-	c.awaitEvent("GEMINI_DISCONNECTED", "")
+	c.Send("DISCONNECT_GEMINI", "")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
 	p.awaitCondition(func() bool {
 		_, now, _ = requestJSON(t, "GET", private+"/status", "", "")
 		return now["now"] == 0.0 && now["ended"] == 1.0

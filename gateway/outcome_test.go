@@ -39,10 +39,10 @@ func TestTheOutcomeOfAConversation(t *testing.T) {
 		"VOXGATE_MODELS", models, "VOXGATE_APP_MODEL", "writer", "VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "s"))
 	for agent, want := range map[string]string{"desk": `"outcome":{"booked":true}`, "plain": ""} {
 		c := p.dialWebSocket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
-		c.mustAwaitEvent("SETUP_COMPLETE", "")
-		c.typeText("I want a room.")
-		c.mustAwaitEvent("TURN_COMPLETE", "")
-		c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+		c.AwaitEvent("SETUP_COMPLETE")
+		c.SendText("I want a room.")
+		c.AwaitEvent("TURN_COMPLETE")
+		c.Send("DISCONNECT_GEMINI", "")
 		var body string
 		select {
 		case body = <-told:

@@ -16,7 +16,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// portTries limits how often the system is asked for a port that is free for TCP and UDP. Few of the 28,000 are in use.
+// portTries limits how often the gateway asks the system for a port that is free for both TCP and UDP. A few tries are
+// enough, because most of the 28,000 ports are free.
 const portTries = 10
 
 // openPorts opens the ports of the page and of WebRTC.
@@ -90,7 +91,7 @@ func openPortsOnce(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc
 	return page, webrtc, nil
 }
 
-// unspecifiedAddress returns 0.0.0.0 or ::, in the family of ip.
+// unspecifiedAddress returns 0.0.0.0 if ip is an IPv4 address, and :: if it is an IPv6 address.
 func unspecifiedAddress(ip net.IP) string {
 	if ip.To4() != nil {
 		return net.IPv4zero.String()
@@ -98,8 +99,9 @@ func unspecifiedAddress(ip net.IP) string {
 	return net.IPv6unspecified.String()
 }
 
-// splitPort shares a port between the page and WebRTC, for networks that allow only port 443. The first byte of a
-// connection decides. ICE-TCP begins with a length below 2,048 (RFC 4571), TLS with 22, HTTP with a letter.
+// splitPort shares a port between the page and WebRTC, for networks that allow only port 443. It recognizes the
+// protocol of a connection by its first byte. ICE-TCP begins with a length below 2,048 (RFC 4571), TLS with 22, and
+// HTTP with a letter.
 func splitPort(l net.Listener) (page, webrtc net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &portSplitter{Listener: l, closed: ctx.Done(), cancel: cancel}
@@ -108,7 +110,7 @@ func splitPort(l net.Listener) (page, webrtc net.Listener) {
 		for ctx.Err() == nil {
 			conn, err := l.Accept()
 			if err == nil {
-				s.running.Go(func() { s.route(ctx, conn, p, w) })
+				s.running.Go(func() { s.routeConn(ctx, conn, p, w) })
 				continue
 			}
 			select { // pause before the next try: Accept fails for a while if too many files are open
@@ -121,7 +123,7 @@ func splitPort(l net.Listener) (page, webrtc net.Listener) {
 }
 
 const (
-	// maxFirstByte is the highest first byte of ICE-TCP.
+	// maxFirstByte is the highest byte with which an ICE-TCP connection can begin.
 	maxFirstByte = 2048>>8 - 1
 	// acceptPause is the time before the next Accept after a failure.
 	acceptPause = 100 * time.Millisecond
@@ -135,8 +137,9 @@ type portSplitter struct {
 	running sync.WaitGroup
 }
 
-// route reads the first byte of a connection, and passes the connection to the listener that it is for.
-func (s *portSplitter) route(ctx context.Context, conn net.Conn, page, webrtc *splitListener) {
+// routeConn reads the first byte of a connection, and then passes the connection to one of the two listeners. It waits
+// for the byte, for headerTimeout at most, and then blocks until the listener accepts the connection.
+func (s *portSplitter) routeConn(ctx context.Context, conn net.Conn, page, webrtc *splitListener) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	conn.SetReadDeadline(time.Now().Add(headerTimeout))
 	first := make([]byte, 1)

@@ -11,9 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"voxgate/internal/testkit"
+	"voxgate/internal/testkit/mediatest"
 
 	"github.com/gorilla/websocket"
 )
@@ -30,21 +34,10 @@ func proxyBlock(t *testing.T, language string) string {
 	return ""
 }
 
-// freePort returns a TCP port that was free just now: the proxies cannot choose one themselves.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
-
 // The configurations of docs/network.md for nginx, Caddy and HAProxy work unchanged, on a port other than 443. A page that
 // was loaded through the proxy may connect, a page of another host may not, and a long REST request passes.
 func TestProxies(t *testing.T) {
+	t.Parallel()
 	gate := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_HOSTS", "voice.example.com", "VOXGATE_TRUSTED_PROXIES",
 		"127.0.0.1"))
 	defer gate.stopGateway()
@@ -79,7 +72,7 @@ func TestProxies(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			port, folder := freePort(t), t.TempDir()
+			port, folder := strconv.Itoa(mediatest.FreePort(t)), t.TempDir()
 			config, command := configure(port, folder)
 			file := filepath.Join(folder, "config")
 			if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -109,7 +102,7 @@ func TestProxies(t *testing.T) {
 			browser := &http.Client{Transport: &http.Transport{DialContext: dial, TLSClientConfig: trusting}}
 			defer browser.CloseIdleConnections()
 			outer := "https://voice.example.com:" + port
-			gate.awaitCondition(func() bool {
+			testkit.Eventually(t, "page by "+name, func() bool {
 				resp, err := browser.Get(outer + "/")
 				if err == nil {
 					resp.Body.Close()

@@ -144,7 +144,7 @@ func agentFile() rereadFile {
 			return fmt.Appendf(nil, "---\nnumbers: ['%d']\ngreeting: 'Hello from the desk of the house.'\n---\nPrompt.\n", version)
 		},
 		func(t *testing.T, file string, log *slog.Logger) func(int) bool {
-			folder, err := agents.Open(filepath.Dir(file), log)
+			folder, err := agents.Open(filepath.Dir(file), "", log)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// components lists the components in the order of opening. They are closed in reverse order, except that the
-// conversations end first. Callers get their goodbye while endpoints run.
+// components lists the components in the order in which they are opened. They are closed in reverse order, but the
+// conversations are ended before that, so that callers get the close message while the endpoints still run.
 func (g *gateway) components() []component {
 	return []component{
 		{"agents", g.openAgents},
@@ -26,7 +26,7 @@ func (g *gateway) components() []component {
 		{"connections to models", g.openModels},
 		{"REST address", g.openREST},
 		{"private address", g.openPrivate},
-		{"endpoints", g.openEndpoints},
+		{"endpoints", g.startProtocols},
 		{"requests", g.openServer},
 	}
 }
@@ -46,13 +46,14 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	g.logStart()
 	err = g.serveUntil(ctx)
 	if err == nil {
-		g.drain(forceContext(ctx))
+		g.drain(forcedStopContext(ctx))
 	}
 	log.Info("shutting down")
 	return err
 }
 
-// serveUntil serves until ctx is done or the server fails. Certificates are fetched and Gemini is checked at the same time.
+// serveUntil serves until ctx is done or the server fails. While it begins to serve, it also fetches certificates and
+// checks Gemini.
 func (g *gateway) serveUntil(ctx context.Context) (err error) {
 	failed := make(chan error, 1)
 	go func() { failed <- g.server.Serve(g.page) }()
@@ -72,7 +73,7 @@ func (g *gateway) serveUntil(ctx context.Context) (err error) {
 	return err
 }
 
-// drain lets conversations end by themselves, for the time that is configured or until ctx is done. It blocks.
+// drain waits until all conversations have ended by themselves, for the configured time or until ctx is done.
 func (g *gateway) drain(ctx context.Context) {
 	most := g.settings.drain
 	if most == 0 {

@@ -24,9 +24,17 @@ import (
 
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
+
+	"voxgate/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
+	// Secrets that configuration files name. Parallel tests cannot set them.
+	for name, secret := range map[string]string{"SECRET": "hush", "TWILIO_AUTH_TOKEN": "secret of a test"} {
+		if err := os.Setenv(name, secret); err != nil {
+			panic(err)
+		}
+	}
 	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),
 		goleak.IgnoreTopFunction("github.com/letsencrypt/pebble/v2/va.VAImpl.processTasks")) // Pebble never ends it
@@ -128,66 +136,43 @@ func (p *program) stopGateway() {
 	p.done = nil
 }
 
-// conversation is a client on a WebSocket, without WebRTC.
-type conversation struct {
-	t    *testing.T
-	conn *websocket.Conn
-	all  strings.Builder // all messages so far
-}
-
-func (p *program) openConversation(config string) *conversation {
+// openConversation opens a WebSocket of the client protocol and begins a conversation. It does not wait for its setup.
+func (p *program) openConversation(config string) *testkit.Client {
 	p.t.Helper()
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http"), nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	c := &conversation{t: p.t, conn: conn}
-	c.sendMessage(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":` + config + `}}`)
+	c := testkit.DialWebSocket(p.t, p.webSocketURL(""))
+	// The write fails if the gateway has already refused the client and closed the socket.
+	_ = c.Conn.WriteMessage(websocket.TextMessage, testkit.EncodeMessage("CONNECT_GEMINI", `{"initialConfig":`+config+`}`))
 	return c
 }
 
-func (c *conversation) sendMessage(text string) {
-	c.t.Helper()
-	if err := c.conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
-		c.t.Fatal(err)
+// webSocketURL returns the URL of a WebSocket at a path of the gateway.
+func (p *program) webSocketURL(path string) string {
+	return "ws" + strings.TrimPrefix(p.url, "http") + path
+}
+
+// dialWebSocket opens a WebSocket of any protocol at a path of the gateway, and sends the first messages.
+func (p *program) dialWebSocket(path string, first ...string) *testkit.Client {
+	p.t.Helper()
+	c := testkit.DialProtocol(p.t, p.webSocketURL(path), nil, testkit.ParseAnyMessage)
+	for _, m := range first {
+		c.SendTextFrame(m)
 	}
+	return c
 }
 
-func (c *conversation) typeText(text string) {
-	c.t.Helper()
-	c.sendMessage(fmt.Sprintf(`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":%q}]}}`, text))
-}
-
-// awaitEvent reads until a message of the type kind contains the text. It returns false if the conversation ends first.
-func (c *conversation) awaitEvent(kind, text string) bool {
-	c.t.Helper()
-	for {
-		_, raw, err := c.conn.ReadMessage()
-		if err != nil {
-			return false
-		}
-		c.all.Write(raw)
-		var m struct{ Type string }
-		if err := json.Unmarshal(raw, &m); err != nil {
-			c.t.Fatal(err)
-		}
-		if m.Type == kind && strings.Contains(string(raw), text) {
-			return true
-		}
-	}
-}
-
-// askOnce opens a conversation and types a text. It returns all messages until the end of the answer.
+// askOnce opens a conversation and types a text. It returns all messages until the end of the answer, or of the conversation.
 func (p *program) askOnce(config string) string {
 	p.t.Helper()
 	c := p.openConversation(config)
-	defer c.conn.Close()
-	if c.awaitEvent("SETUP_COMPLETE", "") {
-		c.typeText("hello")
-		c.awaitEvent("TURN_COMPLETE", "")
+	defer testkit.DropConnection(c)
+	_, next, ok := c.AwaitMatchOrEnd(0, "set up", func(m testkit.Message) bool {
+		return m.Type == "SETUP_COMPLETE" && strings.Contains(string(m.Payload), `"success":true`)
+	})
+	if ok {
+		c.SendText("hello")
+		c.AwaitMatchOrEnd(next, "TURN_COMPLETE", func(m testkit.Message) bool { return m.Type == "TURN_COMPLETE" })
 	}
-	return c.all.String()
+	return c.Text()
 }
 
 func TestServeWithoutAKeyTalksToTheEmulator(t *testing.T) {

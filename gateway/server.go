@@ -14,9 +14,9 @@ import (
 const (
 	// headerTimeout bounds the reading of a request's headers, so that slow senders cannot hold connections.
 	headerTimeout = 5 * time.Second
-	// pageTimeout bounds the sending of a page. WebSockets have their own deadlines after the upgrade.
+	// pageTimeout bounds the sending of a page. It does not apply to WebSockets, which have their own deadlines.
 	pageTimeout = 30 * time.Second
-	// maxHeader bounds a request's headers in bytes, far above what browsers send.
+	// maxHeader bounds a request's headers, in bytes. Browsers send far less.
 	maxHeader = 16 << 10
 	// checkTimeout bounds the check of Gemini at the start.
 	checkTimeout = 10 * time.Second
@@ -25,14 +25,15 @@ const (
 // newServer returns an HTTP server for the endpoints.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: closeAfterChunks(handler), ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute,
+		Handler: closeAfterChunkedBody(handler), ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 
-// closeAfterChunks closes a connection after a request with a chunked body (RFC 9112, section 6.1). This prevents
-// request smuggling by a proxy that uses a Content-Length, which net/http drops silently.
-func closeAfterChunks(h http.Handler) http.Handler {
+// closeAfterChunkedBody closes a connection after a request with a chunked body (RFC 9112, section 6.1). It prevents
+// request smuggling: if the request also has a Content-Length, net/http ignores that silently, but a proxy may rely on
+// it.
+func closeAfterChunkedBody(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
@@ -41,8 +42,8 @@ func closeAfterChunks(h http.Handler) http.Handler {
 	})
 }
 
-// serveAt serves at a listener until stop is called.
-func serveAt(listener net.Listener, server *http.Server) (stop func()) {
+// serveInBackground serves at a listener until stop is called.
+func serveInBackground(listener net.Listener, server *http.Server) (stop func()) {
 	var serving sync.WaitGroup
 	serving.Go(func() { server.Serve(listener) })
 	return func() {
@@ -59,7 +60,8 @@ type loggingListener struct {
 	failed rate.Sometimes
 }
 
-// acceptWarningInterval is the least time between two logged failures of Accept, which is retried ten times a second.
+// acceptWarningInterval is the minimum time between two logged failures of Accept. Without it, the log would get ten
+// lines a second, because Accept is retried that often.
 const acceptWarningInterval = 10 * time.Second
 
 func logAcceptErrors(l net.Listener, log *slog.Logger) net.Listener {

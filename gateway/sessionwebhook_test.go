@@ -17,6 +17,7 @@ import (
 // The operator's endpoint decides about each conversation and its agent. It gets a report of each end, which is repeated if
 // the endpoint fails.
 func TestSessionWebhook(t *testing.T) {
+	t.Parallel()
 	type message struct {
 		Type    string
 		Session struct{ ID, Door string }

@@ -71,13 +71,21 @@ type settings struct {
 	protocols   []signaling.Protocol // the protocols, which add settings of their own
 	unknown     []string             // a sentence for each environment variable that looks like a setting but is none
 
-	// These settings come from the environment variables of Google's SDKs. Every user of the machine could see a key on
-	// the command line.
+	// These settings come from the environment variables of Google's SDKs. They have no flags, because every user of the
+	// machine could see the key on the command line.
 	apiKey   api.Secret // API key, or an ephemeral token
 	baseURL  string     // base URL of Gemini API or Vertex AI; "": Google's
 	vertex   bool
 	project  string // Google Cloud project, for Vertex AI
 	location string // region of Vertex AI; "": Google's default
+}
+
+// vertexProject returns the project on Vertex AI, or "" if the Gemini API or the emulator answers.
+func (s *settings) vertexProject() string {
+	if s.vertex {
+		return s.project
+	}
+	return ""
 }
 
 // newFlagSet returns the flags of all settings. The environment variable of flag udp-port is VOXGATE_UDP_PORT.
@@ -143,7 +151,7 @@ func (s *settings) newFlagSet(stderr io.Writer) *flag.FlagSet {
 		s.parseNodeURL,
 	)
 	f.Func("log", "format of the log: text or json; text,debug and json,debug log more", s.parseLog)
-	s.fileFlags(f)
+	s.addFileFlags(f)
 	s.protocols = protocols()
 	for _, p := range s.protocols {
 		if p.AddFlags != nil {
@@ -160,8 +168,8 @@ func (s *settings) newFlagSet(stderr io.Writer) *flag.FlagSet {
 	return f
 }
 
-// fileFlags adds the flags that name the operator's files and folders.
-func (s *settings) fileFlags(f *flag.FlagSet) {
+// addFileFlags adds the flags that name the operator's files and folders.
+func (s *settings) addFileFlags(f *flag.FlagSet) {
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
 	f.StringVar(&s.agents, "agents", "", "`folder` of the agents, a file each, that answer by every protocol (docs/agents.md); empty: none")
 	f.StringVar(
@@ -222,7 +230,7 @@ func (s *settings) parseLog(v string) error {
 // parseSettings reads the environment and then the flags. A flag overrides its environment variable.
 func parseSettings(args []string, environ variables, stderr io.Writer) (settings, error) {
 	s := settings{prices: pricing.Default}
-	environ, err := environ.readKnown()
+	environ, err := environ.filterAndClean()
 	if err != nil {
 		return s, err
 	}
@@ -253,6 +261,7 @@ func parseSettings(args []string, environ variables, stderr io.Writer) (settings
 	if err := s.readGoogleVariables(environ); err != nil {
 		return s, err
 	}
+	s.access.Required = s.auth == "token" || s.auth == "" && s.access.Keys != ""
 	return s, s.validate()
 }
 
@@ -316,7 +325,6 @@ func (s *settings) validate() error {
 			return fmt.Errorf("%s: %d is not a port number", name, p)
 		}
 	}
-	s.access.Required = s.auth == "token" || s.auth == "" && s.access.Keys != ""
 	if s.restAddr != "" {
 		restHost, _, err := net.SplitHostPort(s.restAddr)
 		if err != nil {

@@ -10,21 +10,23 @@ import (
 )
 
 const (
-	// shutdownTimeout bounds the shutdown. It suffices for all clients, because each gets its close message by one
-	// write.
+	// shutdownTimeout bounds the shutdown. The time is enough for all clients, because each of them gets its close
+	// message by one write.
 	shutdownTimeout = 10 * time.Second
-	// lastMoment is the time that each open component still gets after shutdownTimeout.
+	// lastMoment is the minimum time to close a component, even after shutdownTimeout has passed.
 	lastMoment = 500 * time.Millisecond
 )
 
-// shutdown closes the components of a gateway, the newest first. A component that hangs is abandoned and logged.
+// shutdown closes the components of a gateway, the newest first. It abandons and logs a component that takes too long
+// to close.
 type shutdown struct {
 	log   *slog.Logger
 	parts []closer
 	first []closer // closed before all others
 }
 
-// closer is a component to close. end may block until ctx is done, and returns an error if not everything has ended.
+// closer is a component to close. end may block until ctx is done. It returns an error if a part of the component is
+// still running.
 type closer struct {
 	name string
 	end  func(ctx context.Context) error
@@ -34,8 +36,9 @@ func (s *shutdown) onClose(name string, end func(context.Context) error) {
 	s.parts = append(s.parts, closer{name, end})
 }
 
-// closeFirst registers a component that is closed before all others, even before those that are registered later.
-func (s *shutdown) closeFirst(name string, end func(context.Context) error) {
+// onCloseFirst registers a component that is closed before all other components, even before components that are
+// registered later.
+func (s *shutdown) onCloseFirst(name string, end func(context.Context) error) {
 	s.first = append(s.first, closer{name, end})
 }
 
@@ -47,8 +50,8 @@ func closeFunc(end func()) func(context.Context) error {
 	}
 }
 
-// closeAll closes all components, within shutdownTimeout in all. It logs and abandons components that take longer, and
-// names them in the error.
+// closeAll closes all components, within shutdownTimeout altogether. It logs and abandons components that take longer,
+// and names them in the error.
 func (s *shutdown) closeAll() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()

@@ -20,27 +20,24 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"voxgate/internal/testkit"
 )
 
 // TestDrain: a stopping gateway accepts no new callers, and lets running conversations finish.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1m"))
 	c := p.openConversation(`{}`)
-	if !c.awaitEvent("SETUP_COMPLETE", "") {
-		t.Fatal(c.all.String())
-	}
+	c.AwaitEvent("SETUP_COMPLETE")
 	p.stop()
-	if !c.awaitEvent("LOG_MESSAGE", `"stopsInMs":60000`) {
-		t.Fatal(c.all.String())
-	}
+	c.AwaitEventWith("LOG_MESSAGE", `"stopsInMs":60000`)
 	if got := p.askOnce(`{}`); !strings.Contains(got, "about to stop") || !strings.Contains(got, `"code":"busy"`) {
 		t.Errorf("a newcomer got %.1000s", got)
 	}
-	c.typeText("hello")
-	if !c.awaitEvent("TURN_COMPLETE", "") {
-		t.Errorf("it did not go on: %.2000s", c.all.String())
-	}
-	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+	c.SendText("hello")
+	c.AwaitEvent("TURN_COMPLETE")
+	c.Send("DISCONNECT_GEMINI", "")
 	p.stopGateway() // waits for the end of the gateway, and fails the test if it does not end
 }
 
@@ -49,18 +46,16 @@ func TestDrainOfParkedConversations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1h", "VOXGATE_PARK", "1h"))
 	gone, late := p.openConversation(`{},"resumable":true`), p.openConversation(`{},"resumable":true`)
-	if !gone.awaitEvent("SETUP_COMPLETE", "") || !late.awaitEvent("SETUP_COMPLETE", "") {
-		t.Fatal(gone.all.String(), late.all.String())
-	}
-	gone.conn.Close()
+	gone.AwaitEvent("SETUP_COMPLETE")
+	late.AwaitEvent("SETUP_COMPLETE")
+	gone.Conn.Close()
 	p.awaitLog(`(conversation parked)`)
 	p.stop()
-	if !late.awaitEvent("LOG_MESSAGE", "stopsInMs") {
-		t.Fatal(late.all.String())
-	}
-	late.conn.Close() // the gateway waits for this client for 5 s, not for an hour
+	late.AwaitEventWith("LOG_MESSAGE", "stopsInMs")
+	late.Conn.Close() // the gateway waits for this client for 5 s, not for an hour
 	p.awaitLog(`conversation parked.* (for=5s)`)
 	p.stopGateway()
 }
@@ -108,13 +103,12 @@ func TestStopSignals(t *testing.T) {
 			cmd, p := runProcess(t, c.env...)
 			stopped := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 			defer stopped.Stop()
-			var caller *conversation
+			var caller *testkit.Client
 			switch {
 			case c.call:
 				p.url = strings.TrimSuffix(p.awaitLog(`url=(\S+)`), "/")
-				if caller = p.openConversation(`{}`); !caller.awaitEvent("SETUP_COMPLETE", "") {
-					t.Fatal(caller.all.String())
-				}
+				caller = p.openConversation(`{}`)
+				caller.AwaitEvent("SETUP_COMPLETE")
 			case strings.HasPrefix(name, "start"):
 				<-asked
 			default:
@@ -129,11 +123,9 @@ func TestStopSignals(t *testing.T) {
 				}
 			}
 			if caller != nil {
-				if caller.awaitEvent("GEMINI_DISCONNECTED", "shutting down"); !strings.Contains(caller.all.String(), "shutting down") {
-					t.Errorf("the caller got %.2000s", caller.all.String())
-				}
-				if _, _, err := caller.conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
-					t.Errorf("closed with %v", err)
+				caller.AwaitEventWith("GEMINI_DISCONNECTED", "shutting down")
+				if code := caller.AwaitCloseCode(); code != websocket.CloseGoingAway {
+					t.Errorf("closed with %d", code)
 				}
 			}
 			if err := cmd.Wait(); err != nil {
@@ -181,17 +173,8 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 		return string(text)
 	}
 	slow, hangs := ask("slow"), ask("hang")
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+"/api/vox/live", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	c := &conversation{t: t, conn: conn}
-	c.sendMessage(`{"type":"start","model":"gemini-3.8-flash"}`)
-	if !c.awaitEvent("ready", "") {
-		t.Fatal(c.all.String())
-	}
+	c := p.dialWebSocket("/api/vox/live", `{"type":"start","model":"gemini-3.8-flash"}`)
+	c.AwaitEvent("ready")
 
 	p.stop()
 	p.awaitLog("(no new conversations)")
@@ -204,10 +187,8 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 		!strings.Contains(text, `"status":"UNAVAILABLE"`) {
 		t.Errorf("a new call: %s %v %s", refused.Status, refused.Header, text)
 	}
-	c.sendMessage(`{"type":"text","text":"quick"}`)
-	if !c.awaitEvent("transcript", "one") {
-		t.Errorf("typed talk: %s", c.all.String())
-	}
+	c.SendTextFrame(`{"type":"text","text":"quick"}`)
+	c.AwaitEventWith("transcript", "one")
 	close(finish)
 	if text := answer(slow); !strings.Contains(text, "two") || !strings.Contains(text, `"finishReason":"STOP"`) ||
 		strings.Contains(text, "error") {
@@ -219,11 +200,9 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 		!strings.Contains(text, "shutting down") {
 		t.Errorf("the call that was left: %s", text)
 	}
-	if !c.awaitEvent("session_end", "shutting down") {
-		t.Errorf("typed talk that was left: %s", c.all.String())
-	}
-	if _, _, err := c.conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
-		t.Errorf("closed with %v", err)
+	c.AwaitEventWith("session_end", "shutting down")
+	if code := c.AwaitCloseCode(); code != websocket.CloseGoingAway {
+		t.Errorf("closed with %d", code)
 	}
 	p.stopGateway()
 }
@@ -299,17 +278,18 @@ func TestKilledProcess(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	recordings := t.TempDir()
 	run := func() (*exec.Cmd, *program) {
 		return startProcess(t, "VOXGATE_RECORDINGS="+recordings, "VOXGATE_RECORD_ALL=1")
 	}
 	cmd, p := run()
 	c := p.openConversation(`{}`)
-	c.awaitEvent("SETUP_COMPLETE", "")
-	c.typeText("one two three four five six seven eight nine ten")
-	c.awaitEvent("TURN_COMPLETE", "")
-	c.typeText("one two three four five six seven eight nine ten")
-	c.awaitEvent("ASSISTANT_SPEAKING", "")
+	c.AwaitEvent("SETUP_COMPLETE")
+	c.SendText("one two three four five six seven eight nine ten")
+	c.AwaitEvent("TURN_COMPLETE")
+	c.SendText("one two three four five six seven eight nine ten")
+	c.AwaitEvent("ASSISTANT_SPEAKING")
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -355,9 +335,7 @@ func TestSIGHUP(t *testing.T) {
 	cmd, p := startProcess(t)
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	c := p.openConversation(`{}`)
-	if !c.awaitEvent("SETUP_COMPLETE", "") {
-		t.Fatal(c.all.String())
-	}
+	c.AwaitEvent("SETUP_COMPLETE")
 	send := func(signal syscall.Signal) {
 		t.Helper()
 		if err := cmd.Process.Signal(signal); err != nil {
@@ -367,17 +345,13 @@ func TestSIGHUP(t *testing.T) {
 	for _, drains := range []bool{false, true} {
 		if drains {
 			send(syscall.SIGTERM)
-			if !c.awaitEvent("LOG_MESSAGE", "stopsInMs") {
-				t.Fatal(c.all.String())
-			}
+			c.AwaitEventWith("LOG_MESSAGE", "stopsInMs")
 		}
 		send(syscall.SIGHUP)
-		c.typeText("hello")
-		if !c.awaitEvent("TURN_COMPLETE", "") {
-			t.Fatalf("it did not go on: %.2000s", c.all.String())
-		}
+		c.SendText("hello")
+		c.AwaitEvent("TURN_COMPLETE")
 	}
-	c.sendMessage(`{"type":"DISCONNECT_GEMINI"}`)
+	c.Send("DISCONNECT_GEMINI", "")
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v\n%s", err, p.logged())
 	}
@@ -398,24 +372,16 @@ func TestADiskThatFillsUp(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	private := p.awaitLog(`msg=private at=(\S+)`)
 	c := p.openConversation(`{}`)
-	defer c.conn.Close()
-	if !c.awaitEvent("SETUP_COMPLETE", `"recording":true`) {
-		t.Fatal(c.all.String())
-	}
+	defer c.Conn.Close()
+	c.AwaitEventWith("SETUP_COMPLETE", `"recording":true`)
 	awaitMetric(t, private, "voxgate_recordings_failed_total 0")
-	c.typeText("one two three four five six seven eight nine ten")
-	if !c.awaitEvent("LOG_MESSAGE", `"recording":false`) {
-		t.Fatalf("the client gets no error: %.2000s", c.all.String())
-	}
+	c.SendText("one two three four five six seven eight nine ten")
+	c.AwaitEventWith("LOG_MESSAGE", `"recording":false`)
 	awaitMetric(t, private, "voxgate_recordings_failed_total 1")
 	p.awaitLog(`level=ERROR msg=recording .*file too large`)
-	if !c.awaitEvent("TURN_COMPLETE", "") {
-		t.Fatal("the call does not go on")
-	}
-	c.sendMessage(`{"type":"UPDATE_CONFIG","payload":{"generationConfig":{"temperature":0.5}}}`)
-	if !c.awaitEvent("SETUP_COMPLETE", `"recording":false`) { // sent after a reconnection, which starts no second file
-		t.Errorf("%.2000s", c.all.String())
-	}
+	c.AwaitEvent("TURN_COMPLETE")
+	c.Send("UPDATE_CONFIG", `{"generationConfig":{"temperature":0.5}}`)
+	c.AwaitEventWith("SETUP_COMPLETE", `"recording":false`) // sent after a reconnection, which starts no second file
 	if files, err := os.ReadDir(recordings); len(files) != 1 || err != nil {
 		t.Errorf("%d files, %v", len(files), err)
 	}

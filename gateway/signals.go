@@ -7,23 +7,23 @@ import (
 	"syscall"
 )
 
-// forceKey is the context key under which notifyStop stores the context that [forceContext] returns.
+// forceKey is the context key under which notifyStop stores the context that [forcedStopContext] returns.
 type forceKey struct{}
 
-// forceContext returns a context that ends when the program must stop at once, without a drain. ctx is the context of notifyStop.
-func forceContext(ctx context.Context) context.Context {
+// forcedStopContext returns a context that ends when the program must stop at once, without a drain. ctx is the context of notifyStop.
+func forcedStopContext(ctx context.Context) context.Context {
 	if force, ok := ctx.Value(forceKey{}).(context.Context); ok {
 		return force
 	}
 	return context.Background()
 }
 
-// notifyStop returns a context that ends at the first signal. At the second, the context of [forceContext] ends. stop
-// frees both.
+// notifyStop returns a context that ends at the first signal. At the second signal, the context of [forcedStopContext]
+// ends. stop releases both contexts.
 func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Context, stop func()) {
 	force, endForce := context.WithCancel(parent)
 	ctx, end := context.WithCancel(context.WithValue(parent, forceKey{}, force))
-	// one channel for both, so that a second signal right after the first is not lost
+	// The channel has room for two signals, so that a second signal right after the first is not lost.
 	received := make(chan os.Signal, 2)
 	signal.Notify(received, signals...)
 	go func() {
@@ -36,15 +36,16 @@ func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Conte
 			}
 		}
 	}()
-	// Signals stay caught until the process exits: a late one must not change the exit status.
+	// stop does not call signal.Stop, because a signal during the shutdown would then end the process and change its
+	// exit status.
 	return ctx, func() {
 		end()
 		endForce()
 	}
 }
 
-// stopSignals returns the signals that stop the program. A terminal sends SIGHUP when it is closed. Without a terminal,
-// SIGHUP means "reload". It is ignored then: the gateway reloads files by itself.
+// stopSignals returns the signals that stop the program. SIGHUP stops it only at a terminal, which sends SIGHUP when it
+// is closed. Otherwise SIGHUP means "reload" and is ignored, because the gateway reloads files by itself.
 func stopSignals() []os.Signal {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if signal.Ignored(syscall.SIGHUP) { // the program was started by nohup or the like

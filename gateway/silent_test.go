@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/internal/testkit"
 	"voxgate/internal/testkit/mediatest"
 
 	"github.com/gorilla/websocket"
@@ -63,8 +64,8 @@ func hearsAndIsSilent(t *testing.T) *httptest.Server {
 }
 
 // askWithPause speaks a question with a pause of 0.4 s in the middle, in real time.
-func (c *conversation) askWithPause() {
-	c.t.Helper()
+func askWithPause(c *testkit.Client) {
+	c.T.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for _, sample := range []int16{8000, 8000, 8000, 8000, 8000, 0, 0, 0, 0, 8000, 8000, 8000, 8000, 8000, 0, 0, 0, 0, 0, 0} {
@@ -75,7 +76,7 @@ func (c *conversation) askWithPause() {
 			}
 			pcm = binary.LittleEndian.AppendUint16(pcm, uint16(sample))
 		}
-		c.sendMessage(
+		c.SendTextFrame(
 			`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + base64.StdEncoding.EncodeToString(
 				pcm,
 			) + `"}}}`,
@@ -99,19 +100,15 @@ func TestModelThatHearsAndIsSilent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := p.openConversation(`{}`)
-			c.t = t // the test of p has already returned
-			defer c.conn.Close()
-			if !c.awaitEvent("SETUP_COMPLETE", "") {
-				t.Fatal(c.all.String())
-			}
+			c.T = t // the test of p has already returned
+			defer c.Conn.Close()
+			c.AwaitEvent("SETUP_COMPLETE")
 			for i, last := range until {
-				c.all.Reset()
-				c.askWithPause()
-				if !c.awaitEvent("LOG_MESSAGE", fmt.Sprintf(`"stall":%q`, last)) {
-					t.Fatalf("question %d: %s", i+1, c.all.String())
-				}
+				asked := c.At
+				askWithPause(c)
+				c.AwaitEventWith("LOG_MESSAGE", fmt.Sprintf(`"stall":%q`, last))
 				var got []string
-				for _, m := range tried.FindAllStringSubmatch(c.all.String(), -1) {
+				for _, m := range tried.FindAllStringSubmatch(testkit.JoinMessages(c.Messages()[asked:c.At]), -1) {
 					got = append(got, m[1])
 				}
 				want := []string{"nudge resume none", "nudge fresh none"}[i]

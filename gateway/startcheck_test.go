@@ -5,14 +5,15 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"voxgate/internal/testkit/mediatest"
 	"voxgate/signaling/access"
 )
 
@@ -190,13 +191,8 @@ func TestCheckConfigAndServeAgree(t *testing.T) {
 		"VOXGATE_RECORD_ALL": env("VOXGATE_RECORDINGS", folder), "VOXGATE_KEEP": env("VOXGATE_RECORDINGS", folder),
 		"VOXGATE_TURN_MODEL": env("VOXGATE_ONNXRUNTIME", full),
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
-	_, port, _ := net.SplitHostPort(address)
+	port := strconv.Itoa(mediatest.FreePort(t))
+	address := "127.0.0.1:" + port
 	try := func(name, value string) {
 		t.Run(fmt.Sprintf("%s=%q", name, value), func(t *testing.T) {
 			settings := env("VOXGATE_ADDR", "127.0.0.1:0")

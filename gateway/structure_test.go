@@ -249,6 +249,7 @@ func isConformanceTest(pkg string) bool {
 }
 
 func TestImportsFollowTheMap(t *testing.T) {
+	t.Parallel()
 	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "voxgate/...").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)

@@ -58,6 +58,7 @@ type webhookRequest struct{ id, body string }
 
 // The attributes of a call reach the operator's remote tools, the session webhook and the call file.
 func TestWhatComesWithACall(t *testing.T) {
+	t.Parallel()
 	sessions, told := startWebhook(t, "")
 	orders, asked := startWebhook(t, "{}")
 	folder, calls := t.TempDir(), t.TempDir()
@@ -102,6 +103,7 @@ func TestWhatComesWithACall(t *testing.T) {
 // Each change of an outgoing call is reported with its own message ID, and the report of the conversation's end names the
 // call.
 func TestReportsOfCalls(t *testing.T) {
+	t.Parallel()
 	url, told := startWebhook(t, "")
 	trunk, sound := listenUDP(t), listenUDP(t)
 	p, key := startDialler(t, trunk, "VOXGATE_SESSION_WEBHOOK", url, "VOXGATE_WEBHOOK_SECRET", "top-secret")

@@ -36,6 +36,7 @@ import (
 	"github.com/miekg/dns"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/internal/testkit"
 	"voxgate/internal/testkit/mediatest"
 	"voxgate/internal/testkit/rtctest"
 )
@@ -95,6 +96,7 @@ func (p *program) certificateSerial(config *tls.Config) int64 {
 // TestServeOverTLS talks over TLS while the certificate is renewed. After the first of its two files, the old pair stays in
 // use.
 func TestServeOverTLS(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	certFile, keyFile := filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem")
 	cert1, key1 := newCertificate(t, 1)
@@ -119,13 +121,9 @@ func TestServeOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	c := &conversation{t: t, conn: conn}
-	c.sendMessage(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
-	if !c.awaitEvent("SETUP_COMPLETE", "") {
-		t.Fatal(c.all.String())
-	}
+	c := testkit.NewWebSocketClient(t, conn)
+	c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
+	c.AwaitEvent("SETUP_COMPLETE")
 	if n := p.certificateSerial(config); n != 1 {
 		t.Fatalf("certificate %d", n)
 	}
@@ -152,10 +150,8 @@ func TestServeOverTLS(t *testing.T) {
 	mustWriteFile(t, keyFile, key2)
 	until(func() bool { return p.certificateSerial(config) == 2 })
 	p.awaitLog("certificate renewed")
-	c.typeText("hello")
-	if !c.awaitEvent("TURN_COMPLETE", "") {
-		t.Errorf("the conversation: %s", c.all.String())
-	}
+	c.SendText("hello")
+	c.AwaitEvent("TURN_COMPLETE")
 }
 
 func TestBadCertificate(t *testing.T) {
@@ -264,13 +260,9 @@ func TestServeWithACME(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.logged())
 	}
-	defer conn.Close()
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	c := &conversation{t: t, conn: conn}
-	c.sendMessage(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
-	if !c.awaitEvent("SETUP_COMPLETE", "") {
-		t.Error(c.all.String())
-	}
+	c := testkit.NewWebSocketClient(t, conn)
+	c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
+	c.AwaitEvent("SETUP_COMPLETE")
 	// A client that requests another name gets no certificate.
 	if other, err := tls.Dial("tcp", "127.0.0.1:"+at.Port(), &tls.Config{ServerName: "other.test", InsecureSkipVerify: true}); err == nil {
 		other.Close()
@@ -304,12 +296,10 @@ func TestOnePortForAll(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer conn.Close()
-			_ = conn.SetReadDeadline(time.Now().Add(patience))
-			c := &conversation{t: t, conn: conn}
-			c.sendMessage(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
-			caller, answer := c.offer(webrtc.NetworkTypeTCP4)
-			if err := caller.Answer(answer); err != nil {
+			c := testkit.NewWebSocketClient(t, conn)
+			c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
+			caller, answer := offerWebRTC(c, webrtc.NetworkTypeTCP4)
+			if err := caller.SetAnswer(answer); err != nil {
 				t.Fatal(err)
 			}
 			select {
@@ -321,46 +311,37 @@ func TestOnePortForAll(t *testing.T) {
 	}
 }
 
-// offer sends the offer of a new WebRTC caller with candidates of one network type, and returns the answer.
-func (c *conversation) offer(network webrtc.NetworkType) (caller *rtctest.Caller, answer string) {
-	c.t.Helper()
+// offerWebRTC sends the offer of a new WebRTC caller with candidates of one network type, and returns the answer.
+func offerWebRTC(c *testkit.Client, network webrtc.NetworkType) (caller *rtctest.Caller, answer string) {
+	c.T.Helper()
 	caller, err := rtctest.New(rtctest.Options{
 		Channel: "events", Network: func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{network}) },
 	})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
-	c.t.Cleanup(caller.Close)
-	offer, err := caller.Offer(c.t.Context(), false)
+	c.T.Cleanup(caller.Close)
+	offer, err := caller.Offer(c.T.Context(), false)
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	sdp, err := json.Marshal(offer)
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
-	c.sendMessage(fmt.Sprintf(`{"type":"WEBRTC_OFFER","payload":{"sdp":%s}}`, sdp))
-	if !c.awaitEvent("WEBRTC_ANSWER", "") {
-		c.t.Fatal(c.all.String())
-	}
-	var m struct {
-		Type    string
-		Payload struct{ SDP string }
-	}
-	for messages := json.NewDecoder(strings.NewReader(c.all.String())); m.Type != "WEBRTC_ANSWER"; {
-		if err := messages.Decode(&m); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	return caller, m.Payload.SDP
+	c.Send("WEBRTC_OFFER", fmt.Sprintf(`{"sdp":%s}`, sdp))
+	var m struct{ SDP string }
+	c.AwaitEvent("WEBRTC_ANSWER").DecodePayload(c.T, &m)
+	return caller, m.SDP
 }
 
 // TestWebRTCElsewhere: WebRTC can listen at another address than the page, as behind a proxy on the same machine.
 func TestWebRTCElsewhere(t *testing.T) {
 	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_WEBRTC_HOST", "127.0.0.2"))
 	c := p.openConversation(`{}`)
-	defer c.conn.Close()
-	if _, answer := c.offer(webrtc.NetworkTypeUDP4); !strings.Contains(answer, " 127.0.0.2 ") || strings.Contains(answer, " 127.0.0.1 ") {
+	defer c.Conn.Close()
+	_, answer := offerWebRTC(c, webrtc.NetworkTypeUDP4)
+	if !strings.Contains(answer, " 127.0.0.2 ") || strings.Contains(answer, " 127.0.0.1 ") {
 		t.Errorf("WebRTC is at another place:\n%s", answer)
 	}
 }

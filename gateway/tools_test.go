@@ -14,14 +14,6 @@ import (
 	"testing"
 )
 
-// mustAwaitEvent is awaitEvent, but fails the test if the conversation ends first.
-func (c *conversation) mustAwaitEvent(kind, text string) {
-	c.t.Helper()
-	if !c.awaitEvent(kind, text) {
-		c.t.Fatalf("no %s with %s came:\n%s", kind, text, c.all.String())
-	}
-}
-
 // mcpServer builds the example server of the MCP SDK, in the version of go.mod, and returns its path.
 func mcpServer(t *testing.T) string {
 	t.Helper()
@@ -38,6 +30,7 @@ func TestOperatorsTools(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	asked := make(chan string, 1)
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -55,14 +48,13 @@ func TestOperatorsTools(t *testing.T) {
 		"mcp":[{"name":"demo","command":[%q],"prefix":"demo_","tools":["greet (structured)"]}]}`, hook.URL, mcpServer(t)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("SECRET", "hush")
 	p := startGateway(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TOOLS", file))
 	c := p.openConversation(`{"tools":[{"functionDeclarations":[{"name":"order"}]}]}`)
-	defer c.conn.Close()
-	c.mustAwaitEvent("SETUP_COMPLETE", `"name":"order","title":"Ordering…","behavior":"NON_BLOCKING","where":"gateway"`)
-	c.typeText(`/tool order {"n": 9007199254740993}`)
-	c.mustAwaitEvent("TOOL_STATUS", `"status":"running"`)
-	c.mustAwaitEvent("TOOL_STATUS", `"name":"order","title":"Ordering…","status":"done"`)
+	defer c.Conn.Close()
+	c.AwaitEventWith("SETUP_COMPLETE", `"name":"order","title":"Ordering…","behavior":"NON_BLOCKING","where":"gateway"`)
+	c.SendText(`/tool order {"n": 9007199254740993}`)
+	c.AwaitEventWith("TOOL_STATUS", `"status":"running"`)
+	c.AwaitEventWith("TOOL_STATUS", `"name":"order","title":"Ordering…","status":"done"`)
 	var body struct {
 		Name    string
 		Args    struct{ N json.Number }
@@ -73,13 +65,13 @@ func TestOperatorsTools(t *testing.T) {
 		body.Session.ID == "" {
 		t.Errorf("the webhook got %s", text)
 	}
-	c.typeText(`/tool order {"n": "many"}`)
-	c.mustAwaitEvent("GEMINI_ERROR", "got string, want integer")
-	c.typeText(`/tool get_time {"timezone":"Europe/Berlin"}`)
-	c.mustAwaitEvent("TOOL_STATUS", `"name":"get_time"`)
-	c.typeText(`/tool demo_greet__structured_ {"name":"Ada"}`)
-	c.mustAwaitEvent("TOOL_STATUS", `"name":"demo_greet__structured_"`)
-	c.mustAwaitEvent("CONTENT_MESSAGE", "Hi ")
+	c.SendText(`/tool order {"n": "many"}`)
+	c.AwaitEventWith("GEMINI_ERROR", "got string, want integer")
+	c.SendText(`/tool get_time {"timezone":"Europe/Berlin"}`)
+	c.AwaitEventWith("TOOL_STATUS", `"name":"get_time"`)
+	c.SendText(`/tool demo_greet__structured_ {"name":"Ada"}`)
+	c.AwaitEventWith("TOOL_STATUS", `"name":"demo_greet__structured_"`)
+	c.AwaitEventWith("CONTENT_MESSAGE", "Hi ")
 	if strings.Contains(p.logged(), "9007199254740993") || strings.Contains(p.logged(), "hush") {
 		t.Error("the log has what a tool was asked, or a secret")
 	}
@@ -89,14 +81,15 @@ func TestOperatorsTools(t *testing.T) {
 // TestCanvas: the model shows an image and searches the web. The client gets addresses at the gateway for both. A forged
 // address is rejected, and the metrics count the call.
 func TestCanvas(t *testing.T) {
+	t.Parallel()
 	p := startGateway(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
 	c := p.openConversation(`{"voxgate":{"canvas":true}}`)
-	defer c.conn.Close()
-	c.mustAwaitEvent("SETUP_COMPLETE", `"name":"show_canvas_tool"`)
-	c.typeText(`/tool show_canvas_tool {"schema":"{\"type\":\"image\",\"src\":\"https://example.com/a.png\"}"}`)
-	c.mustAwaitEvent("TOOL_CALL", "canvas/image?")
-	c.typeText("/ground parrots")
-	c.mustAwaitEvent("groundingMetadata", `"chips":"canvas/chips?`)
+	defer c.Conn.Close()
+	c.AwaitEventWith("SETUP_COMPLETE", `"name":"show_canvas_tool"`)
+	c.SendText(`/tool show_canvas_tool {"schema":"{\"type\":\"image\",\"src\":\"https://example.com/a.png\"}"}`)
+	c.AwaitEventWith("TOOL_CALL", "canvas/image?")
+	c.SendText("/ground parrots")
+	c.AwaitEventWith("groundingMetadata", `"chips":"canvas/chips?`)
 	get := func(path string) (*http.Response, string) {
 		t.Helper()
 		r, err := http.Get(path)
@@ -110,7 +103,7 @@ func TestCanvas(t *testing.T) {
 		}
 		return r, string(body)
 	}
-	chips := regexp.MustCompile(`canvas/chips\?id=\w+`).FindString(c.all.String())
+	chips := regexp.MustCompile(`canvas/chips\?id=\w+`).FindString(c.Text())
 	if r, body := get(p.url + "/" + chips); r.StatusCode != http.StatusOK ||
 		!strings.Contains(r.Header.Get("Content-Security-Policy"), "sandbox") ||
 		!strings.Contains(body, "parrots") {

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/gorilla/websocket"
 )
 
 // The gateway serves the VOX assistant: a text model generates an app, which is stored in the workspace and served.
@@ -17,32 +13,11 @@ func TestVOXIsServed(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "apps")
 	p := startGateway(t, []string{"serve", "-addr", "127.0.0.1:0", "-workspace", folder}, nil)
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+"/api/vox/live", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	said := func(text string) {
-		t.Helper()
-		if err := conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	said(`{"type":"start","model":"gemini-3.8-flash","questions":true}`)
-	said(`{"type":"text","text":"/tool generate_app {\"prompt\":\"a counter\"}"}`)
-	var m struct{ Type, ID, Action, URL string }
-	for m.Action != "app_ready" {
-		_, raw, err := conn.ReadMessage()
-		if err != nil || json.Unmarshal(raw, &m) != nil {
-			t.Fatal(err, string(raw))
-		}
-		if m.Type == "question" {
-			said(`{"type":"answer","id":"` + m.ID + `","yes":true}`)
-		}
-	}
+	c := p.dialWebSocket("/api/vox/live", `{"type":"start","model":"gemini-3.8-flash","questions":true}`,
+		`{"type":"text","text":"/tool generate_app {\"prompt\":\"a counter\"}"}`)
+	question := awaitVOXEvent(c, func(m voxMessage) bool { return m.Type == "question" })
+	c.SendTextFrame(`{"type":"answer","id":"` + question.ID + `","yes":true}`)
+	m := awaitVOXEvent(c, func(m voxMessage) bool { return m.Action == "app_ready" })
 	resp, err := http.Get(p.url + "/" + m.URL)
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gorilla/websocket"
+	"voxgate/internal/testkit"
 )
 
 // voxMessage has the fields of VOX's messages that describe a project and its apps.
@@ -26,27 +26,20 @@ type voxMessage struct {
 	Data json.RawMessage
 }
 
-// awaitVOXEvent reads until fits returns true for a message, and returns the message.
-func (c *conversation) awaitVOXEvent(fits func(voxMessage) bool) (m voxMessage) {
-	c.t.Helper()
-	for {
-		kind, raw, err := c.conn.ReadMessage()
-		if err != nil {
-			c.t.Fatalf("%v after %s", err, c.all.String())
-		}
-		if kind == websocket.BinaryMessage { // audio
-			continue
-		}
-		c.all.Write(raw)
-		if m = (voxMessage{}); json.Unmarshal(raw, &m) == nil && fits(m) {
-			return m
-		}
-	}
+// awaitVOXEvent waits for the next message for which fits returns true.
+func awaitVOXEvent(c *testkit.Client, fits func(voxMessage) bool) (found voxMessage) {
+	c.T.Helper()
+	_, c.At = c.AwaitMatch(c.At, "message of VOX", func(m testkit.Message) bool {
+		found = voxMessage{}
+		return json.Unmarshal(m.Payload, &found) == nil && fits(found)
+	})
+	return found
 }
 
 // A VOX project survives when the gateway stops or is killed: its tools, all versions of its apps with their files, and the
 // model's knowledge of it.
 func TestVOXProjectOutlivesTheGateway(t *testing.T) {
+	t.Parallel()
 	workspace := t.TempDir()
 	run := func() (*exec.Cmd, *program) {
 		return startProcess(t, "VOXGATE_WORKSPACE="+workspace, "VOXGATE_DRAIN=0")
@@ -59,16 +52,16 @@ func TestVOXProjectOutlivesTheGateway(t *testing.T) {
 	cmd, p := run()
 	c := p.dialWebSocket("/api/vox/live", `{"type":"start","questions":true,"projectContext":{"name":"a shop","summary":"It sells shoes.",`+
 		`"earlier":[{"role":"user","text":"Blue ones."}]}}`)
-	project := c.awaitVOXEvent(of("ready")).Project
-	c.sendMessage(`{"type":"text","text":"A list for my family"}`)
-	c.awaitVOXEvent(of("tool_result"))
-	c.sendMessage(`{"type":"text","text":"/tool add_tool {\"tool_id\":\"stripe\"}"}`)
-	c.awaitVOXEvent(of("tool_result"))
-	c.sendMessage(`{"type":"text","text":"Build it"}`)
-	c.sendMessage(`{"type":"answer","id":"` + c.awaitVOXEvent(of("question")).ID + `","yes":true}`)
-	c.awaitVOXEvent(version(1))
-	c.sendMessage(`{"type":"text","text":"Make the button green"}`)
-	made := c.awaitVOXEvent(version(2))
+	project := awaitVOXEvent(c, of("ready")).Project
+	c.SendTextFrame(`{"type":"text","text":"A list for my family"}`)
+	awaitVOXEvent(c, of("tool_result"))
+	c.SendTextFrame(`{"type":"text","text":"/tool add_tool {\"tool_id\":\"stripe\"}"}`)
+	awaitVOXEvent(c, of("tool_result"))
+	c.SendTextFrame(`{"type":"text","text":"Build it"}`)
+	c.SendTextFrame(`{"type":"answer","id":"` + awaitVOXEvent(c, of("question")).ID + `","yes":true}`)
+	awaitVOXEvent(c, version(1))
+	c.SendTextFrame(`{"type":"text","text":"Make the button green"}`)
+	made := awaitVOXEvent(c, version(2))
 	files := appFiles(t, p, made)
 
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
@@ -78,26 +71,26 @@ func TestVOXProjectOutlivesTheGateway(t *testing.T) {
 		_ = cmd.Wait() // fails for a killed process
 		cmd, p = run()
 		c = p.dialWebSocket("/api/vox/live", `{"type":"start","project":"`+project+`"}`)
-		if again := c.awaitVOXEvent(of("ready")).Project; again != project {
+		if again := awaitVOXEvent(c, of("ready")).Project; again != project {
 			t.Errorf("after %v the project is %q, and was %q", signal, again, project)
 		}
-		c.awaitVOXEvent(func(m voxMessage) bool { return m.Action == "add_tool" && m.ToolID == "stripe" })
-		if back := c.awaitVOXEvent(version(2)); !reflect.DeepEqual(back, made) {
+		awaitVOXEvent(c, func(m voxMessage) bool { return m.Action == "add_tool" && m.ToolID == "stripe" })
+		if back := awaitVOXEvent(c, version(2)); !reflect.DeepEqual(back, made) {
 			t.Errorf("after %v the app is\n%+v, and was\n%+v", signal, back, made)
 		}
 		if now := appFiles(t, p, made); !reflect.DeepEqual(now, files) {
 			t.Errorf("after %v its files are\n%q, and were\n%q", signal, now, files)
 		}
-		c.sendMessage(`{"type":"text","text":"/tool get_project_status {}"}`)
-		status := string(c.awaitVOXEvent(of("tool_result")).Data)
+		c.SendTextFrame(`{"type":"text","text":"/tool get_project_status {}"}`)
+		status := string(awaitVOXEvent(c, of("tool_result")).Data)
 		for _, part := range []string{"It sells shoes.", "Blue ones.", "stripe", "Family list"} {
 			if !strings.Contains(status, part) {
 				t.Errorf("after %v the model does not learn of %q: %s", signal, part, status)
 			}
 		}
 	}
-	c.sendMessage(`{"type":"version","version":0}`) // returning to an earlier version is still possible
-	c.awaitVOXEvent(version(1))
+	c.SendTextFrame(`{"type":"version","version":0}`) // returning to an earlier version is still possible
+	awaitVOXEvent(c, version(1))
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -137,7 +137,7 @@ func TestBadNetworks(t *testing.T) {
 
 // The audio of the callers of a load is neither speech nor silence: the gateway treats lower levels as silence, which is cheaper.
 func TestRoomNoise(t *testing.T) {
-	room, decoder := roomNoise(), newListener(modelRate)
+	room, decoder := roomNoisePackets(), newListener(modelRate)
 	for i := range 3 * roomFrames {
 		// After a repetition of the packets the codec needs a few frames to recover.
 		if level := media.RMS(decoder.decodePacket(room[i%roomFrames])); level >= 100 || level < 64 && i%roomFrames >= 3 {
@@ -155,15 +155,15 @@ func TestJudgeSpeech(t *testing.T) {
 		fec         bool
 		least, most float64
 	}{
-		"clean, low delay":     {newMicrophone, 0, false, 0.999, 1},
-		"clean, as a browser":  {newTalker, 0, false, 0.99, 1},
-		"lost, made up":        {newMicrophone, 0.2, false, 0.75, 0.88},
-		"lost, made up by FEC": {newTalker, 0.2, true, 0.92, 0.97},
+		"clean, low delay":     {newLowDelayTalker, 0, false, 0.999, 1},
+		"clean, as a browser":  {newBrowserTalker, 0, false, 0.99, 1},
+		"lost, made up":        {newLowDelayTalker, 0.2, false, 0.75, 0.88},
+		"lost, made up by FEC": {newBrowserTalker, 0.2, true, 0.92, 0.97},
 	} {
 		const passes, delay = 2, 130 * time.Millisecond
 		start := time.Now()
 		path := mediatest.NewPath(1, 1)
-		path.Set(mediatest.Impairment{Delay: delay, Loss: test.lost})
+		path.SetImpairment(mediatest.Impairment{Delay: delay, Loss: test.lost})
 		heard := through(t, s, passes*s.frameCount(), test.encoder, path, test.fec, start)
 		var utterances []utterance
 		for i := range passes {
@@ -384,7 +384,7 @@ func TestLineLatency(t *testing.T) {
 		}
 		waitCtx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // without a BYE it takes 30 s
 		defer cancel()
-		for _, s := range stage.model.openSessions() {
+		for _, s := range stage.model.currentSessions() {
 			if !s.began.After(begun) {
 				continue
 			}
@@ -454,7 +454,7 @@ func TestLineWithoutAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := socketLine(conn, modelRate, nil, nil, func() {}); err == nil { // not a valid message
+	if _, err := startSocketLine(conn, modelRate, nil, nil, func() {}); err == nil { // not a valid message
 		t.Error("it begins")
 	}
 	if _, err := withTimeout(t.Context(), 10*time.Second, func(ctx context.Context) (error, error) {
@@ -515,7 +515,7 @@ func TestProtobufFields(t *testing.T) {
 	if want := []int16{-5, -255, -5, -255}; !slices.Equal(heard, want) {
 		t.Errorf("%v, want %v", heard, want)
 	}
-	fields := parseFields(bytesField(varintField(bytesField(nil, 1, "offer"), 3, 300), 2, "sdp"))
+	fields := parseFields(appendBytesField(appendVarintField(appendBytesField(nil, 1, "offer"), 3, 300), 2, "sdp"))
 	if n, _ := binary.Uvarint(fields[3]); string(fields[1]) != "offer" || string(fields[2]) != "sdp" || n != 300 {
 		t.Errorf("%v", fields)
 	}

@@ -36,7 +36,7 @@ type callOptions struct {
 	delay       time.Duration  // delay of signalling in each direction
 }
 
-// caller is a client with a WebRTC call, by the client protocol or another subject's signalling.
+// caller is a client with a WebRTC call. It uses the client protocol, or the signalling protocol of another subject.
 type caller struct {
 	callOptions
 	*rtctest.Caller
@@ -70,8 +70,8 @@ func (c *caller) peerOptions() rtctest.Options {
 	return rtctest.Options{NACK: true, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.readTrack}
 }
 
-// joinVoxgate opens a conversation by the client protocol, and blocks until WebRTC is connected. The offer follows
-// CONNECT_GEMINI at once, to save a round trip.
+// joinVoxgate opens a conversation by the client protocol, and blocks until WebRTC is connected. It sends the offer
+// directly after CONNECT_GEMINI, to save a round trip.
 func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	if c.Caller, err = rtctest.New(c.peerOptions()); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (c *caller) OpenPeer(send func(kind string, payload any) error) (client.Pee
 type voxgatePeer struct{ c *caller }
 
 func (p voxgatePeer) SetServers([]client.ICEServer) error   { return nil }
-func (p voxgatePeer) HandleAnswer(sdp string) error         { return p.c.Answer(sdp) }
+func (p voxgatePeer) HandleAnswer(sdp string) error         { return p.c.SetAnswer(sdp) }
 func (p voxgatePeer) HandleCandidate(json.RawMessage) error { return nil } // the answer has all of them
 func (p voxgatePeer) Close() error                          { return nil }
 
@@ -129,11 +129,11 @@ func (c *caller) waitFor(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// awaitAnswer waits for the answer to the caller's offer, and applies it.
-func (c *caller) awaitAnswer(ctx context.Context) error {
+// awaitAndSetAnswer waits for the answer to the caller's offer, and applies it.
+func (c *caller) awaitAndSetAnswer(ctx context.Context) error {
 	select {
 	case sdp := <-c.answers:
-		return c.Answer(sdp)
+		return c.SetAnswer(sdp)
 	case <-c.done:
 		return fmt.Errorf("the call failed before the SDP answer: %w", c.err())
 	case <-ctx.Done():

@@ -17,7 +17,7 @@ import (
 	"voxgate/media"
 )
 
-// recoveryTimeout limits the recovery of a subject after a fault. After that, the run has no figure.
+// recoveryTimeout limits the recovery of a subject after a fault. If the recovery takes longer, the run has no result.
 const recoveryTimeout = 30 * time.Second
 
 // startTalking sends packets in a loop until stop is called.
@@ -34,7 +34,7 @@ func (c *comparison) startTalking(ctx context.Context, to *caller, packets [][]b
 
 // tonePackets returns the packets of one second of a tone, which can be repeated without a break.
 var tonePackets = sync.OnceValue(func() (packets [][]byte) {
-	encoder := newMicrophone()
+	encoder := newLowDelayTalker()
 	for pcm := range slices.Chunk(mediatest.Tone(time.Second, micRate, 450, 12000), media.Samples(frame, micRate)) {
 		packets = append(packets, slices.Clone(encoder.encodeFrame(pcm)))
 	}
@@ -48,12 +48,12 @@ func withTimeout[T any](ctx context.Context, d time.Duration, do func(context.Co
 	return do(ctx)
 }
 
-// awaitValue returns the first value of a channel for which good returns true.
-func awaitValue[T any](ctx context.Context, from <-chan T, good func(T) bool) (T, error) {
+// awaitValue returns the first value of a channel for which matches returns true.
+func awaitValue[T any](ctx context.Context, values <-chan T, matches func(T) bool) (T, error) {
 	for {
 		select {
-		case v := <-from:
-			if good(v) {
+		case v := <-values:
+			if matches(v) {
 				return v, nil
 			}
 		case <-ctx.Done():
@@ -99,7 +99,7 @@ func (c *comparison) measureJoin(ctx context.Context, delay time.Duration) (time
 		}
 		sockets[i] = mediatest.NewSocket(inner, c.seed)
 		defer sockets[i].Close()
-		sockets[i].Set(mediatest.Impairment{Delay: delay}, mediatest.Impairment{Delay: delay})
+		sockets[i].SetImpairments(mediatest.Impairment{Delay: delay}, mediatest.Impairment{Delay: delay})
 	}
 	voice := &loudness{listener: newListener(voiceRate), started: make(chan time.Time, 1)}
 	start := time.Now()
@@ -121,12 +121,13 @@ func (c *comparison) measureReplies(ctx context.Context) error {
 		c.addFigure("beep", c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
 	}
 	if len(l.cut) > 0 && c.isSelectedCell("barge") {
-		c.addFigure("barge", c.interruptions(), "the answer was not heard, or did not end", allInMilliseconds(l.cut)...)
+		c.addFigure("barge", c.interruptionCount(), "the answer was not heard, or did not end", allInMilliseconds(l.cut)...)
 	}
 	return err
 }
 
-// measureFirstWord measures how much of the first word arrives if the caller speaks at once. Late audio counts, too.
+// measureFirstWord measures how much of the first word arrives if the caller speaks at once. Audio that arrives late is
+// counted, too.
 func (c *comparison) measureFirstWord(ctx context.Context) error {
 	const (
 		word       = 20 // frames: 400 ms
@@ -141,20 +142,20 @@ func (c *comparison) measureFirstWord(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		encoder := newTalker()
+		encoder := newBrowserTalker()
 		start := time.Now()
 		send := func(_, i int) { caller.sendPacket(encoder.encodeFrame(s.micFrame(i))) }
 		c.delays = append(c.delays, paceFrames(ctx, frame, 1, int(delayLimit/frame), send)...)
 		caller.close()
-		verdicts := judgeWithin(s, []utterance{{start, 0, word}}, received.snapshot(), delayLimit)
-		shares = append(shares, presentShare(verdicts))
+		verdicts := judgeSpeechWithin(s, []utterance{{start, 0, word}}, received.snapshot(), delayLimit)
+		shares = append(shares, presentPercentage(verdicts))
 	}
 	c.addFigure("first", c.runs, "", shares...)
 	return nil
 }
 
-// presentShare returns the percentage of blocks that have arrived.
-func presentShare(all []verdict) float64 {
+// presentPercentage returns the percentage of blocks that have arrived.
+func presentPercentage(all []verdict) float64 {
 	n := 0
 	for _, v := range all {
 		if v.present {
@@ -231,12 +232,12 @@ func (c *comparison) addShares(cell string, call *impaired, all []verdict) {
 	}
 	var shares []float64
 	for _, part := range parts {
-		shares = append(shares, presentShare(part))
+		shares = append(shares, presentPercentage(part))
 	}
 	c.addFigure(cell, len(shares), "", shares...)
 }
 
-// heardFrame is a loud frame that a session of the model has received.
+// heardFrame is a loud frame of audio that the model has received in a session.
 type heardFrame struct {
 	*session
 	at time.Time
@@ -268,16 +269,17 @@ func (c *comparison) measureDrops(ctx context.Context) error {
 		if !c.isSelectedCell(cell) {
 			continue
 		}
-		if err := c.addRuns(ctx, cell, func() (time.Duration, error) { return c.measureDrop(ctx, fault) }); err != nil {
+		if err := c.measureRuns(ctx, cell, func() (time.Duration, error) { return c.measureDrop(ctx, fault) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addRuns measures a time once per run of the comparison, and adds the figure. Failed runs are missing, with the last
-// error as the reason. addRuns fails if ctx has ended without a success.
-func (c *comparison) addRuns(ctx context.Context, cell string, measure func() (time.Duration, error)) error {
+// measureRuns calls measure once for each run of the comparison, and records the durations together as one figure. A
+// failed run adds no duration, and the figure states the last error as the reason. If ctx ends before any run succeeds,
+// measureRuns returns the last error.
+func (c *comparison) measureRuns(ctx context.Context, cell string, measure func() (time.Duration, error)) error {
 	var took []float64
 	var last error
 	for range c.runs {
@@ -324,7 +326,7 @@ func (c *comparison) measureDrop(ctx context.Context, fault func(context.Context
 		return 0, err
 	}
 	before := map[*session]bool{} // sessions that existed before the fault
-	for _, other := range c.model.openSessions() {
+	for _, other := range c.model.currentSessions() {
 		before[other] = true
 	}
 	at, err := fault(ctx, s)
@@ -338,9 +340,10 @@ func (c *comparison) measureDrop(ctx context.Context, fault func(context.Context
 	return max(0, again.at.Sub(at)), nil
 }
 
-// sentencePackets returns a second of speech, followed by 15 s of silence: the time that a patient person waits for an answer.
+// sentencePackets returns a second of speech, followed by 15 s of silence. The silence is as long as a patient person
+// waits for an answer.
 var sentencePackets = sync.OnceValue(func() (packets [][]byte) {
-	encoder, s := newTalker(), speech()
+	encoder, s := newBrowserTalker(), speech()
 	_, words := s.clipFrames(0)
 	for i := range words + int(15*time.Second/frame) {
 		pcm := make([]int16, media.Samples(frame, micRate))
@@ -352,14 +355,15 @@ var sentencePackets = sync.OnceValue(func() (packets [][]byte) {
 	return packets
 })
 
-// measureSilence makes the model stop replying without losing its connection. It measures the time from an unanswered
-// sentence to the next reply.
-func (c *comparison) measureSilence(ctx context.Context) error {
+// measureModelSilences makes the model stop replying although its connection remains open. It measures the time from an
+// unanswered sentence to the next reply.
+func (c *comparison) measureModelSilences(ctx context.Context) error {
 	packets := sentencePackets()
-	return c.addRuns(ctx, "silent", func() (time.Duration, error) { return c.measureSilentModel(ctx, packets) })
+	return c.measureRuns(ctx, "silent", func() (time.Duration, error) { return c.measureModelSilence(ctx, packets) })
 }
 
-// answerSentences makes the model answer a sentence half a second after its end. A silent session only sends its transcript.
+// answerSentences makes the model answer each sentence half a second after the sentence has ended. A session that is
+// set to be silent only sends the transcript.
 func (m *model) answerSentences() {
 	const pause = 500 * time.Millisecond
 	reply := voiceMessage(mediatest.Tone(replyLength, voiceRate, 440, 12000), "yes")
@@ -379,8 +383,8 @@ func (m *model) answerSentences() {
 	})
 }
 
-// measureSilentModel is one run of measureSilence.
-func (c *comparison) measureSilentModel(ctx context.Context, packets [][]byte) (time.Duration, error) {
+// measureModelSilence is one run of measureModelSilences.
+func (c *comparison) measureModelSilence(ctx context.Context, packets [][]byte) (time.Duration, error) {
 	c.model.answerSentences()
 	voice := &loudness{listener: newListener(voiceRate), started: make(chan time.Time, 1)}
 	caller, err := c.placeCall(ctx, callOptions{hear: voice.hearPacket})
@@ -437,7 +441,8 @@ func (m *model) serveTool(w http.ResponseWriter, r *http.Request) {
 	w.Write([]byte(`{"found":true}`))
 }
 
-// measureToolCalls makes the model call a tool and cancel the call, and then call the tool twice with the same id.
+// measureToolCalls tests two cases: the model calls a tool and cancels the call, and the model calls the tool twice
+// with the same ID.
 func (c *comparison) measureToolCalls(ctx context.Context) error {
 	var took, times []float64
 	var last error
@@ -465,8 +470,8 @@ func (c *comparison) measureToolCalls(ctx context.Context) error {
 	return nil
 }
 
-// measureToolCall is one run of measureToolCalls. took is the time from the cancellation to the end of the tool's run; 0 if the run was not
-// cancelled. times is the number of runs for two calls with the same id.
+// measureToolCall is one run of measureToolCalls. took is the time from the cancellation to the end of the tool's run,
+// or 0 if the run was not cancelled. times is how often the tool has run for two calls with the same ID.
 func (c *comparison) measureToolCall(ctx context.Context, i int) (took time.Duration, times int, err error) {
 	c.model.setListener(func(*session, []int16) {})
 	caller, err := c.placeCall(ctx, callOptions{hear: func(time.Time, *rtp.Packet) {}})
@@ -474,7 +479,7 @@ func (c *comparison) measureToolCall(ctx context.Context, i int) (took time.Dura
 		return 0, 0, err
 	}
 	defer caller.close()
-	defer c.startTalking(ctx, caller, roomNoise())()
+	defer c.startTalking(ctx, caller, roomNoisePackets())()
 	if err := sleep(ctx, time.Second); err != nil { // until the subject has decided which connection it keeps
 		return 0, 0, err
 	}

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// compareCommand is the argument for measuring subjects in all cells, and for making the page.
+// compareCommand is the argument that makes this program measure subjects, or write the page.
 const compareCommand = "compare"
 
-// cell describes a figure. Each subject has a value for it, or a reason for its absence.
+// cell describes one row of the comparison. Each subject has a figure in it, or a reason why it has none.
 type cell struct {
 	id, title, unit string
 	moreIsBetter    bool
 }
 
-// cells lists all figures in the order of the page.
+// cells lists all cells in the order of the page.
 var cells = []cell{
 	{id: "beep", title: "From a beep to the reply", unit: "ms"},
 	{id: "beep.chromium", title: "The same for Chromium, as its page hears both", unit: "ms"},
@@ -73,7 +73,7 @@ var cells = []cell{
 	{id: "memory.100", title: "Memory of a call, with 100 calls", unit: "MB"},
 }
 
-// figure is the result for a cell.
+// figure is the result of one subject in a cell.
 type figure struct {
 	Cell    string    `json:"cell"`
 	Values  []float64 `json:"values,omitempty"`  // one for each run, in the cell's unit
@@ -194,7 +194,7 @@ func (c *comparison) measureCells(ctx context.Context, id string) error {
 		{"cancelled twice", c.measureToolCalls},
 		{"slow.heard slow.beside slow.memory", c.measureSlowReader},
 		{"cpu.1 memory.1 cpu.10 memory.10 cpu.100 memory.100", c.measureLoads},
-		{"silent", c.measureSilence}, // takes 4 minutes with a subject that does not detect the silence
+		{"silent", c.measureModelSilences}, // takes 4 minutes with a subject that does not detect the silence
 	} {
 		cellIDs, err := strings.Fields(part.cells), error(nil)
 		switch {
@@ -248,11 +248,11 @@ func (c *comparison) addMissing(cell string, err error) {
 	c.Figures = append(c.Figures, f)
 }
 
-// addFigure adds a figure to the report. The text `otherwise` describes what happened in the runs without a value.
-func (c *comparison) addFigure(cell string, runs int, otherwise string, values ...float64) {
+// addFigure adds a figure to the report. missingReason describes what happened in the runs without a value.
+func (c *comparison) addFigure(cell string, runs int, missingReason string, values ...float64) {
 	f := figure{Cell: cell, Values: values, Runs: runs}
 	if runs > len(values) {
-		f.Missing = fmt.Sprintf("in %d of %d runs: %s", runs-len(values), runs, otherwise)
+		f.Missing = fmt.Sprintf("in %d of %d runs: %s", runs-len(values), runs, missingReason)
 	}
 	worse := 0.95
 	if cells[cellIndex(cell)].moreIsBetter {
@@ -336,7 +336,7 @@ func writeTables(w io.Writer, reports []report) error {
 	for _, chart := range newCharts(reports).Charts {
 		row := []string{chart.Title + ", " + chart.Unit}
 		for _, bar := range chart.Bars {
-			row = append(row, bar.Short())
+			row = append(row, bar.TableText())
 		}
 		t.addRow(row...)
 	}

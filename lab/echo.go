@@ -21,12 +21,12 @@ import (
 // echoCommand is the argument with which this program starts itself as the echo server.
 const echoCommand = "echo"
 
-// echoVoice in the environment makes the echo server reply with a voice of the same length. That costs as much as a
-// model's voice.
+// echoVoice is a setting in the environment. It makes the echo server reply with a voice of the same length, which costs
+// as much as a model's voice.
 const echoVoice = "BENCH_ECHO=voice"
 
-// echo is a server with about the minimum cost for the gateway's codecs: it decodes audio and sends it back. Like the
-// gateway it has one UDP port, reports, NACKs and a data channel.
+// echo is a server that decodes audio and sends it back. With the gateway's codecs, no server can cost much less. Like
+// the gateway, it has one UDP port, reports, NACKs and a data channel.
 type echo struct{ api *webrtc.API }
 
 // serveEcho serves until ctx is done, and logs its URL.
@@ -60,7 +60,8 @@ type message struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// ServeHTTP handles a call like the gateway: it answers the offer over a WebSocket, and the call ends with the WebSocket.
+// ServeHTTP handles a call as the gateway does: it answers the offer over a WebSocket, and ends the call when the
+// WebSocket ends.
 func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	upgrader := websocket.Upgrader{}
 	ws, err := upgrader.Upgrade(w, r, nil)
@@ -93,7 +94,8 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answerOffer returns the SDP answer to the payload of an offer, with all candidates.
+// answerOffer returns the SDP answer to the payload of an offer. It waits for its candidates, so that the answer
+// includes all of them.
 func (e *echo) answerOffer(pc *webrtc.PeerConnection, payload []byte) (string, error) {
 	var offer struct{ SDP string }
 	if err := json.Unmarshal(payload, &offer); err != nil {
@@ -104,7 +106,7 @@ func (e *echo) answerOffer(pc *webrtc.PeerConnection, payload []byte) (string, e
 		return "", err
 	}
 	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
-		send := throughCodecs(back)
+		send := newTranscoder(back)
 		for buf := make([]byte, 1500); ; {
 			n, _, err := track.Read(buf)
 			if err != nil {
@@ -133,8 +135,9 @@ func (e *echo) answerOffer(pc *webrtc.PeerConnection, payload []byte) (string, e
 	return pc.LocalDescription().SDP, nil
 }
 
-// throughCodecs returns a function that processes a packet like the gateway: it decodes it, and encodes the same duration.
-func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte)) {
+// newTranscoder returns a function that processes a packet as the gateway does: it decodes the packet, and encodes
+// audio of the same duration.
+func newTranscoder(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte)) {
 	decoder, encoder, s := newListener(voiceRate), must(opus.NewEncoder(voiceRate)), speech()
 	voice := slices.Contains(os.Environ(), echoVoice)
 	if voice {

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// quantile returns the q-quantile of the values (nearest rank), or 0 if there are none.
-func quantile[T cmp.Ordered](values []T, q float64) (none T) {
+// quantile returns the q-quantile of the values (nearest rank), or 0 if values is empty.
+func quantile[T cmp.Ordered](values []T, q float64) (value T) {
 	if len(values) == 0 {
-		return none
+		return value
 	}
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
@@ -53,8 +53,8 @@ func (t *table) writeMarkdown(w io.Writer, began time.Time, notes ...string) err
 	return err
 }
 
-// paceFrames calls speak once a period for each of n callers, spread evenly, until ctx is done or all frames were sent.
-// It returns how late each call was.
+// paceFrames calls speak once per period for each of n callers, until ctx is done or all frames were sent. The calls of
+// different callers are spread evenly over the period. It returns the delay of each call.
 func paceFrames(ctx context.Context, period time.Duration, n, frames int, speak func(caller, frame int)) (delays []time.Duration) {
 	began := time.Now()
 	for i := 0; i < n*frames; i++ {
@@ -78,7 +78,7 @@ func runConcurrently(limit, n int, do func(i int)) {
 	work.Wait()
 }
 
-// sleep waits for d. If ctx ends first, it returns its cause.
+// sleep waits for d. If ctx ends first, it returns [context.Cause] of ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)

@@ -31,7 +31,8 @@ var badNetworks = []condition{
 }
 
 const (
-	// linkDelay is the minimum delay of a packet in each direction: a round trip of 60 ms, as to a server in the next country.
+	// linkDelay is the minimum delay of a packet in each direction. It makes a round trip of 60 ms, as to a server in a
+	// neighbouring country.
 	linkDelay = 30 * time.Millisecond
 	// backTime limits how long the delay may take to return to its previous value after a condition ends.
 	backTime = 5 * time.Second
@@ -64,7 +65,7 @@ func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condit
 	return calls, errs
 }
 
-// impaired is a call over a bad network, in which person and model talk all the time.
+// impaired is a call over a bad network. The person and the model talk all the time.
 type impaired struct {
 	condition
 	callPhases
@@ -121,13 +122,13 @@ func (ic *impaired) run(ctx context.Context, stage *stage, seed uint64) (err err
 func (ic *impaired) setImpairment(p mediatest.Impairment) {
 	p.Delay = linkDelay
 	for _, network := range ic.network {
-		network.Set(p, p)
+		network.SetImpairments(p, p)
 	}
 }
 
 // sendUserSpeech sends the speech of the person.
 func (ic *impaired) sendUserSpeech(ctx context.Context) {
-	encoder := newTalker()
+	encoder := newBrowserTalker()
 	start := time.Now()
 	ic.delays = paceFrames(ctx, frame, 1, int(ic.total()/frame), func(_, i int) {
 		if frames := ic.speech.frameCount(); i%frames == 0 {
@@ -137,7 +138,7 @@ func (ic *impaired) sendUserSpeech(ctx context.Context) {
 	})
 }
 
-// sendModelSpeech sends the voice of the model, one clip a turn.
+// sendModelSpeech sends the voice of the model. Each clip is one turn.
 func (ic *impaired) sendModelSpeech(ctx context.Context) error {
 	const between = 200 * time.Millisecond // pause between turns
 	for i := 0; ctx.Err() == nil; i++ {
@@ -152,7 +153,7 @@ func (ic *impaired) sendModelSpeech(ctx context.Context) error {
 	return nil
 }
 
-// applyCondition applies the condition at its time, and waits for its end.
+// applyCondition waits for the start of the condition, applies it, and waits for its end.
 func (ic *impaired) applyCondition(ctx context.Context) error {
 	if err := sleep(ctx, ic.settle+ic.clean); err != nil {
 		return err
@@ -220,7 +221,8 @@ func (ic *impaired) evaluateDirection(all []verdict) measured {
 	return m
 }
 
-// recoveryTime returns the time from a moment to the first word that arrives, without the time in which no word was spoken.
+// recoveryTime returns the time from a moment to the arrival of the first word. If the speech pauses at that moment,
+// the rest of the pause is not included.
 func recoveryTime(all []verdict, from time.Time) time.Duration {
 	const never = time.Hour
 	firstArrival, firstSpoken := from.Add(never), from.Add(never)

@@ -30,7 +30,7 @@ type join func(ctx context.Context, c *caller, url string) error
 var joinFuncs = map[string]join{"voxgate": joinVoxgate, "smallwebrtc": joinPipecat, "livekit": joinLiveKit}
 
 // joinPipecat posts an offer like Pipecat's SmallWebRTCTransport.
-func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
+func joinPipecat(ctx context.Context, c *caller, serverURL string) (err error) {
 	o := c.peerOptions()
 	o.RED = false // aiortc does not support it, and this caller sends RED whenever it offers it
 	o.Channel = "chat"
@@ -42,7 +42,7 @@ func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
 		return err
 	}
 	body, _ := json.Marshal(map[string]string{"sdp": offer, "type": "offer"})
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, at+"/api/offer", bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, serverURL+"/api/offer", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -61,14 +61,15 @@ func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
 	if err := json.Unmarshal(raw, &answer); err != nil {
 		return err
 	}
-	if err := c.Answer(answer.SDP); err != nil {
+	if err := c.SetAnswer(answer.SDP); err != nil {
 		return err
 	}
 	return c.waitFor(ctx, c.Connected())
 }
 
-// liveKit is a participant of a room of LiveKit's server (livekit_rtc.proto, version 15). It has two connections: the
-// participant offers the publishing one, the server the subscribing one.
+// liveKit is a participant of a room of LiveKit's server (livekit_rtc.proto, version 15). It has two connections, one
+// for publishing and one for subscribing. The participant sends the offer for the first, and the server the offer for
+// the second.
 type liveKit struct {
 	*caller
 	ws          *websocket.Conn
@@ -86,8 +87,8 @@ const (
 )
 
 // joinLiveKit joins a new room. The URL contains the server's key and secret.
-func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
-	target, err := url.Parse(at)
+func joinLiveKit(ctx context.Context, c *caller, serverURL string) (err error) {
+	target, err := url.Parse(serverURL)
 	if err != nil {
 		return err
 	}
@@ -102,12 +103,12 @@ func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
 	}
 	c.onClose = append(c.onClose, func() { l.ws.Close() })
 	joined := make(chan struct{})
-	c.reading.Go(func() { c.setFailure(fmt.Errorf("LiveKit's signalling ended: %w", l.readSignals(joined))) })
+	c.reading.Go(func() { c.setFailure(fmt.Errorf("LiveKit's signalling ended: %w", l.handleSignals(joined))) })
 	if err := c.waitFor(ctx, joined); err != nil {
 		return err
 	}
-	track := bytesField(nil, 1, c.Mic.ID()) // cid; type 0 means audio
-	track = varintField(bytesField(track, 2, "microphone"), 8, 2)
+	track := appendBytesField(nil, 1, c.Mic.ID()) // cid; type 0 means audio
+	track = appendVarintField(appendBytesField(track, 2, "microphone"), 8, 2)
 	if err := l.sendSignal(requestAddTrack, track); err != nil {
 		return err
 	}
@@ -115,10 +116,10 @@ func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := l.sendSignal(requestOffer, bytesField(bytesField(nil, 1, "offer"), 2, offer)); err != nil {
+	if err := l.sendSignal(requestOffer, appendBytesField(appendBytesField(nil, 1, "offer"), 2, offer)); err != nil {
 		return err
 	}
-	if err := c.awaitAnswer(ctx); err != nil {
+	if err := c.awaitAndSetAnswer(ctx); err != nil {
 		return err
 	}
 	if err := c.waitFor(ctx, c.Connected()); err != nil {
@@ -158,8 +159,8 @@ func (l *liveKit) createPeers() (err error) {
 	return nil
 }
 
-// readSignals handles signalling messages until the socket ends.
-func (l *liveKit) readSignals(joined chan struct{}) error {
+// handleSignals handles signalling messages until the socket ends.
+func (l *liveKit) handleSignals(joined chan struct{}) error {
 	for {
 		_, raw, err := l.ws.ReadMessage()
 		if err != nil {
@@ -184,7 +185,7 @@ func (l *liveKit) readSignals(joined chan struct{}) error {
 	}
 }
 
-// answerOffer answers an offer of the server with all candidates.
+// answerOffer answers an offer of the server. It waits for its candidates, so that the answer includes all of them.
 func (l *liveKit) answerOffer(offer map[int][]byte) error {
 	description := webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: string(offer[2])}
 	if err := l.subscriber.SetRemoteDescription(description); err != nil {
@@ -205,9 +206,9 @@ func (l *liveKit) answerOffer(offer map[int][]byte) error {
 		return err
 	}
 	<-gathered
-	reply := bytesField(bytesField(nil, 1, "answer"), 2, l.subscriber.LocalDescription().SDP)
+	reply := appendBytesField(appendBytesField(nil, 1, "answer"), 2, l.subscriber.LocalDescription().SDP)
 	if id, _ := binary.Uvarint(offer[3]); id > 0 {
-		reply = varintField(reply, 3, id)
+		reply = appendVarintField(reply, 3, id)
 	}
 	return l.sendSignal(requestAnswer, reply)
 }
@@ -236,7 +237,7 @@ func (l *liveKit) addCandidate(body map[int][]byte) error {
 func (l *liveKit) sendSignal(field int, body []byte) error {
 	l.write.Lock()
 	defer l.write.Unlock()
-	return l.ws.WriteMessage(websocket.BinaryMessage, bytesField(nil, field, string(body)))
+	return l.ws.WriteMessage(websocket.BinaryMessage, appendBytesField(nil, field, string(body)))
 }
 
 // liveKitToken returns a JSON Web Token that permits joining a new room of LiveKit.
@@ -254,17 +255,17 @@ func liveKitToken(user *url.Userinfo) string {
 	return text + "." + code(mac.Sum(nil))
 }
 
-// bytesField and varintField append a field to a Protocol Buffers message: length-delimited, and a varint.
-func bytesField(to []byte, field int, value string) []byte {
-	return protowire.AppendString(protowire.AppendTag(to, protowire.Number(field), protowire.BytesType), value)
+// appendBytesField appends a length-delimited field to a Protocol Buffers message, and appendVarintField a varint.
+func appendBytesField(message []byte, field int, value string) []byte {
+	return protowire.AppendString(protowire.AppendTag(message, protowire.Number(field), protowire.BytesType), value)
 }
 
-func varintField(to []byte, field int, value uint64) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(to, protowire.Number(field), protowire.VarintType), value)
+func appendVarintField(message []byte, field int, value uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(message, protowire.Number(field), protowire.VarintType), value)
 }
 
-// parseFields returns the fields of a Protocol Buffers message by number. Of a repeated field it returns the last
-// value, and of a varint the encoded bytes. It stops at an error.
+// parseFields returns the fields of a Protocol Buffers message by number. If a field is repeated, only the last value
+// is returned. A varint is returned undecoded. parseFields stops at an error.
 func parseFields(raw []byte) map[int][]byte {
 	fields := map[int][]byte{}
 	for len(raw) > 0 {
@@ -285,8 +286,8 @@ func parseFields(raw []byte) map[int][]byte {
 	return fields
 }
 
-// dialSignaling opens a connection for signalling. With c.delay, data is delayed in both directions, and the TCP handshake takes one round
-// trip.
+// dialSignaling opens a connection for signalling. If c.delay is set, it delays data in both directions, and connecting
+// takes one round trip.
 func (c *caller) dialSignaling(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil || c.delay == 0 {

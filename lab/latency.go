@@ -21,7 +21,7 @@ const (
 	replyLength = 150 * time.Millisecond
 	replyGap    = 100 * time.Millisecond // silence before a packet that begins a reply
 
-	// warmUp is the number of first trials that are not counted, because code and caches are cold.
+	// warmUp is the number of trials at the start that are not counted, because code and caches are still cold.
 	warmUp = 2
 	// minAnswered is the minimum share of replies for a valid figure.
 	minAnswered = 0.99
@@ -29,15 +29,16 @@ const (
 
 // trialTiming holds the durations of the phases of a trial.
 type trialTiming struct {
-	// trial is the duration of a trial. It is silent until its last 100 ms. The beep begins somewhere in the next packet. The
-	// reply (150 ms, and some silence) ends before the next beep.
+	// trial is the duration of a trial. A trial is silent until its last 100 ms, and its beep begins in the first packet
+	// of these 100 ms. The reply (150 ms) arrives in the silence of the next trial, and ends before its beep.
 	trial time.Duration
-	// voiceBefore is the time from the start of an answer until the model interrupts it; up to 20 ms are added.
+	// voiceBefore is the time from the start of an answer until the model interrupts it. In each trial, a delay of up
+	// to 20 ms is added.
 	voiceBefore  time.Duration
 	silenceAfter time.Duration // silence after the interruption
 }
 
-// slowTrialTiming is for subjects with replies within a second.
+// slowTrialTiming is for subjects that take up to a second to reply.
 var slowTrialTiming = trialTiming{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
 
 func (tt trialTiming) silenceBefore() time.Duration { return tt.trial - 100*time.Millisecond }
@@ -49,14 +50,15 @@ type latency struct {
 	cut        []time.Duration // from the model's "interrupted" to the last packet of its voice
 }
 
-// beepOffset returns the start of a trial's beep in its packet. Steps of the golden ratio spread any number of trials evenly.
+// beepOffset returns the position of a trial's beep within its packet. Multiples of the golden ratio spread the
+// positions evenly, however many trials there are.
 func beepOffset(trial int) time.Duration {
 	_, part := math.Modf(float64(trial) * (math.Sqrt(5) - 1) / 2)
 	return time.Duration(part * float64(frame))
 }
 
-// makeBeeps returns the starts of n beeps, from the start of the first frame, and the frames at a rate in Hz. A packet is sent at the end
-// of its frame.
+// makeBeeps returns the frames of n trials at a rate in Hz, and the times at which the beeps start, counted from the
+// start of the first frame. A packet is sent at the end of its frame.
 func (tt trialTiming) makeBeeps(n, rate int) (spoken []time.Duration, frames [][]int16) {
 	each := int(tt.trial / frame)
 	for i := range n {
@@ -79,7 +81,7 @@ func (tt trialTiming) makeBeeps(n, rate int) (spoken []time.Duration, frames [][
 
 // encodeFrames returns the packets of frames at micRate.
 func encodeFrames(frames [][]int16) (packets [][]byte) {
-	encoder := newMicrophone()
+	encoder := newLowDelayTalker()
 	for _, pcm := range frames {
 		packets = append(packets, slices.Clone(encoder.encodeFrame(pcm)))
 	}
@@ -99,8 +101,8 @@ func (m *model) answerBeeps() {
 	})
 }
 
-// measureLatency sends beeps and waits for the replies of the model. Then the model interrupts its own answers, unless the subject has no
-// model.
+// measureLatency sends beeps and measures the replies of the model. Then it makes the model interrupt its own answers
+// and measures that, unless the subject has no model.
 func measureLatency(ctx context.Context, o options, stage *stage, p trialTiming) (latency, error) {
 	stage.model.answerBeeps()
 	voice := &loudness{listener: newListener(voiceRate)}
@@ -128,14 +130,15 @@ func measureLatency(ctx context.Context, o options, stage *stage, p trialTiming)
 	if err != nil {
 		return l, errors.Join(missed, err)
 	}
-	l.cut, err = p.measureInterruptions(ctx, s, voice, o.interruptions())
+	l.cut, err = p.measureInterruptions(ctx, s, voice, o.interruptionCount())
 	return l, errors.Join(missed, err, c.err())
 }
 
-// interruptions returns the number of interruptions.
-func (o options) interruptions() int { return max(2, o.trials/5) }
+// interruptionCount returns the number of interruptions.
+func (o options) interruptionCount() int { return max(2, o.trials/5) }
 
-// matchReplies finds the reply of each trial: the first that begins between its beep and the next one.
+// matchReplies finds the reply of each trial. It is the first reply that begins after the trial's beep and before the
+// next beep.
 func (tt trialTiming) matchReplies(trials []time.Duration, sent, replies []time.Time) (latency, error) {
 	var l latency
 	for _, t := range trials {
@@ -152,11 +155,11 @@ func (tt trialTiming) matchReplies(trials []time.Duration, sent, replies []time.
 	return l, nil
 }
 
-// measureInterruptions makes the model interrupt its answers, and returns how long the voice still arrives after each.
-// failed describes the last answer without a figure.
+// measureInterruptions makes the model interrupt its answers. It returns how long the voice still arrived after each
+// interruption. lastErr describes the last answer for which this could not be measured.
 func (tt trialTiming) measureInterruptions(
 	ctx context.Context, s *session, voice *loudness, trials int,
-) (took []time.Duration, failed error) {
+) (took []time.Duration, lastErr error) {
 	answer := voiceMessage(mediatest.Tone(4*tt.voiceBefore, voiceRate, 440, 12000), "") // far longer than the part that is played
 	for i := range trials + warmUp {
 		start := time.Now()
@@ -173,14 +176,14 @@ func (tt trialTiming) measureInterruptions(
 		}
 		switch last := voice.newestTime(); {
 		case last.Before(start):
-			failed = fmt.Errorf("the caller did not hear answer %d", i)
+			lastErr = fmt.Errorf("the caller did not hear answer %d", i)
 		case time.Since(last) < tt.silenceAfter/4:
-			failed = fmt.Errorf("the voice of answer %d continues after its interruption", i)
+			lastErr = fmt.Errorf("the voice of answer %d continues after its interruption", i)
 		case i >= warmUp:
 			took = append(took, max(0, last.Sub(at)))
 		}
 	}
-	return took, failed
+	return took, lastErr
 }
 
 // loudness records when loud audio arrives.

@@ -44,8 +44,8 @@ type line struct {
 
 // lineOpeners maps a subject's caller and the kind of line to the function that opens it.
 var lineOpeners = map[string]map[string]lineOpener{
-	"voxgate":     {"websocket": voxgateSocket, "twilio": voxgateTwilio, "sip": openSippLine},
-	"smallwebrtc": {"websocket": pipecatSocket, "twilio": pipecatTwilio},
+	"voxgate":     {"websocket": openVoxgateSocket, "twilio": openVoxgateTwilio, "sip": openSippLine},
+	"smallwebrtc": {"websocket": openPipecatSocket, "twilio": openPipecatTwilio},
 }
 
 // measureLines measures the replies to beeps over each kind of line.
@@ -154,9 +154,11 @@ func (c *comparison) measureBeeps(ctx context.Context, open lineOpener, n int) (
 	return c.trialTiming.matchReplies(trials[warmUp:], sent, voice.startTimes())
 }
 
-// socketLine returns a line over a WebSocket, after it has sent the initialMessages. say becomes [line.sendFrame]. A
-// goroutine calls read with each message; [line.end] waits for it.
-func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read func([]byte), initialMessages ...any) (*line, error) {
+// startSocketLine returns a line over a WebSocket, after it has sent the initialMessages. sendFrame becomes
+// [line.sendFrame]. A goroutine calls onMessage with each message. [line.end] waits for that goroutine.
+func startSocketLine(
+	conn *websocket.Conn, rate int, sendFrame func([]int16) error, onMessage func([]byte), initialMessages ...any,
+) (*line, error) {
 	for _, message := range initialMessages {
 		if err := conn.WriteJSON(message); err != nil {
 			conn.Close()
@@ -171,10 +173,10 @@ func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read fu
 			if err != nil {
 				return
 			}
-			read(message)
+			onMessage(message)
 		}
 	}()
-	return &line{rate, say, func() { conn.Close(); <-closed }, closed}, nil
+	return &line{rate, sendFrame, func() { conn.Close(); <-closed }, closed}, nil
 }
 
 func dialSocket(ctx context.Context, s *stage, path string, header http.Header) (*websocket.Conn, error) {
@@ -183,8 +185,8 @@ func dialSocket(ctx context.Context, s *stage, path string, header http.Header) 
 	return conn, err
 }
 
-// voxgateSocket opens a line like that of an app without WebRTC.
-func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
+// openVoxgateSocket opens a line like that of an app without WebRTC.
+func openVoxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conversation, err := client.Dial(ctx, client.Options{
 		URL: "ws" + strings.TrimPrefix(s.url, "http") + "/ws", NetDial: s.dial, MicrophoneRate: modelRate,
 		Config: map[string]any{"systemInstruction": instruction},
@@ -208,18 +210,19 @@ func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	return &line{modelRate, conversation.SendAudio, func() { conversation.Close(); <-closed }, closed}, nil
 }
 
-// pipecatSocket opens a line to Pipecat's FastAPIWebsocketTransport with the ProtobufFrameSerializer (frames.proto).
-func pipecatSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
+// openPipecatSocket opens a line to Pipecat's FastAPIWebsocketTransport with the ProtobufFrameSerializer (frames.proto).
+func openPipecatSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := dialSocket(ctx, s, "/ws", nil)
 	if err != nil {
 		return nil, err
 	}
 	const audioFrame, audioBytes, sampleRate, channels = 2, 3, 4, 5
 	say := func(pcm []int16) error {
-		audio := varintField(varintField(bytesField(nil, audioBytes, string(media.AppendBytes(nil, pcm))), sampleRate, modelRate), channels, 1)
-		return conn.WriteMessage(websocket.BinaryMessage, bytesField(nil, audioFrame, string(audio)))
+		audio := appendBytesField(nil, audioBytes, string(media.AppendBytes(nil, pcm)))
+		audio = appendVarintField(appendVarintField(audio, sampleRate, modelRate), channels, 1)
+		return conn.WriteMessage(websocket.BinaryMessage, appendBytesField(nil, audioFrame, string(audio)))
 	}
-	return socketLine(conn, modelRate, say, func(raw []byte) {
+	return startSocketLine(conn, modelRate, say, func(raw []byte) {
 		if audio := parseFields(raw)[audioFrame]; audio != nil {
 			heard(media.AppendSamples(nil, parseFields(audio)[audioBytes]))
 		}
@@ -239,20 +242,20 @@ func newTwilioLine(conn *websocket.Conn, heard func([]int16)) (*line, error) {
 		n++
 		return conn.WriteMessage(websocket.TextMessage, fmt.Appendf(nil,
 			`{"event":"media","sequenceNumber":"%d","streamSid":"MZ1","media":{"track":"inbound","chunk":"%d","timestamp":"%d","payload":%q}}`,
-			n+1, n, 20*n, base64.StdEncoding.EncodeToString(g711.MuLaw.AppendBytes(nil, pcm))))
+			n+1, n, 20*n, base64.StdEncoding.EncodeToString(g711.MuLaw.AppendEncoded(nil, pcm))))
 	}
-	return socketLine(conn, twilioRate, say, func(raw []byte) {
+	return startSocketLine(conn, twilioRate, say, func(raw []byte) {
 		var m struct {
 			Event string
 			Media struct{ Payload []byte }
 		}
 		if json.Unmarshal(raw, &m) == nil && m.Event == "media" {
-			heard(g711.MuLaw.Append(nil, m.Media.Payload))
+			heard(g711.MuLaw.AppendDecoded(nil, m.Media.Payload))
 		}
 	}, json.RawMessage(connected), json.RawMessage(start))
 }
 
-func pipecatTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
+func openPipecatTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := dialSocket(ctx, s, "/twilio", nil)
 	if err != nil {
 		return nil, err
@@ -263,8 +266,8 @@ func pipecatTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 // publicURL is the gateway's configured URL for Twilio, and twilioSecret signs Twilio's requests.
 const publicURL, twilioSecret = "https://bench.example", "only-for-this-machine-and-this-hour"
 
-// voxgateTwilio announces a call by a signed webhook, and streams to the URL in the response.
-func voxgateTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
+// openVoxgateTwilio announces a call by a signed webhook, and streams to the URL in the response.
+func openVoxgateTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	signed := func(text string) string {
 		mac := hmac.New(sha1.New, []byte(twilioSecret))
 		io.WriteString(mac, text)
@@ -300,15 +303,16 @@ func voxgateTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 //go:embed signals.xml
 var signalsScenario string
 
-// lineIP is the address of the telephone. The gateway's trunk with this address also sends packets during pauses.
+// lineIP is the address of the telephone. The gateway has a trunk for this address that sends packets during pauses,
+// too.
 const lineIP = "127.0.0.2"
 
 // hangUp is the SIP message that makes the scenario continue with its BYE.
 const hangUp = "INFO sip:bench SIP/2.0\r\nVia: SIP/2.0/UDP " + lineIP + ";branch=z9hG4bK1\r\nFrom: <sip:bench>;tag=1\r\n" +
 	"To: <sip:bench>;tag=1\r\nCall-ID: line\r\nCSeq: 1 INFO\r\nContent-Length: 0\r\n\r\n"
 
-// openSippLine lets sipp make a call, and carries the audio itself, as PCMU. The line sends to the source of the
-// gateway's first packet.
+// openSippLine makes a call in which sipp only handles the signalling. The line itself sends and receives the audio, as
+// PCMU. It sends to the address from which the gateway's first packet came.
 func openSippLine(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := net.ListenPacket("udp4", lineIP+":0")
 	if err != nil {
@@ -351,7 +355,7 @@ func openSippLine(ctx context.Context, s *stage, heard func([]int16)) (*line, er
 			if to.Swap(&from) == nil {
 				close(there)
 			}
-			heard(g711.MuLaw.Append(nil, packet.Payload))
+			heard(g711.MuLaw.AppendDecoded(nil, packet.Payload))
 		}
 	})
 	end := func() {
@@ -370,7 +374,7 @@ func openSippLine(ctx context.Context, s *stage, heard func([]int16)) (*line, er
 	}
 	header := rtp.Header{Version: 2, SSRC: 7}
 	say := func(pcm []int16) error {
-		packet := rtp.Packet{Header: header, Payload: g711.MuLaw.AppendBytes(nil, pcm)}
+		packet := rtp.Packet{Header: header, Payload: g711.MuLaw.AppendEncoded(nil, pcm)}
 		header.SequenceNumber++
 		header.Timestamp += uint32(len(pcm))
 		raw, err := packet.Marshal()

@@ -19,7 +19,7 @@ const (
 	roomFrames = 50
 	roomLevel  = 240 // decoded at 16 kHz, an RMS of 82: the gateway treats levels below 64 as silence, which is cheaper
 
-	// connecting is the number of calls that are set up concurrently.
+	// connecting is the number of calls that are set up at the same time.
 	connecting = 8
 )
 
@@ -87,22 +87,22 @@ func (l *load) startCalls(ctx context.Context, o options, n int) error {
 	if err := l.awaitSessions(ctx, n); err != nil {
 		return err
 	}
-	for i, s := range l.model.openSessions() {
+	for i, s := range l.model.currentSessions() {
 		l.talking.Go(func() { s.sendChatter(ctx, time.Duration(i)*chatterLength/time.Duration(n)) })
 	}
 	return sleep(ctx, o.settle)
 }
 
-// awaitSessions waits until each of n calls has its session with the model, which some subjects open late. Without a
-// model it returns at once.
+// awaitSessions waits until each of n calls has its session with the model, because some subjects open it late. Without
+// a model it returns at once.
 func (l *load) awaitSessions(ctx context.Context, n int) error {
 	if l.cannot["barge"] != "" {
 		return nil
 	}
 	_, err := withTimeout(ctx, connectTimeout, func(ctx context.Context) (struct{}, error) {
-		for len(l.model.openSessions()) < n {
+		for len(l.model.currentSessions()) < n {
 			if err := sleep(ctx, frame); err != nil {
-				return struct{}{}, fmt.Errorf("%d of %d calls have a session with the model: %w", len(l.model.openSessions()), n, err)
+				return struct{}{}, fmt.Errorf("%d of %d calls have a session with the model: %w", len(l.model.currentSessions()), n, err)
 			}
 		}
 		return struct{}{}, nil
@@ -110,7 +110,7 @@ func (l *load) awaitSessions(ctx context.Context, n int) error {
 	return err
 }
 
-// measureWindow measures the load for a window.
+// measureWindow measures the load during one window of time.
 func (l *load) measureWindow(ctx context.Context, o options) (observed, error) {
 	var w observed
 	for i := range l.arrivals {
@@ -152,7 +152,8 @@ func (l *load) measureWindow(ctx context.Context, o options) (observed, error) {
 	return w, nil
 }
 
-// arrivals records how late a caller's packets arrive: the time since the previous packet minus the difference of their timestamps.
+// arrivals records how late a caller's packets arrive. The delay of a packet is the time since the previous packet,
+// minus the difference of the two RTP timestamps.
 type arrivals struct {
 	mu     sync.Mutex
 	delays []time.Duration // delay of each packet; 0 for the first packet of a talkspurt
@@ -181,22 +182,23 @@ func (a *arrivals) takeDelays() []time.Duration {
 	return delays
 }
 
-// roomNoise returns the encoded packets of all callers.
-func roomNoise() [][]byte {
-	return encodeInRoom(make([]int16, roomFrames*media.Samples(frame, micRate)))
+// roomNoisePackets returns encoded room noise, which all callers send.
+func roomNoisePackets() [][]byte {
+	return encodeWithRoomNoise(make([]int16, roomFrames*media.Samples(frame, micRate)))
 }
 
-// murmur returns the packets of callers who say 0.2 s in 4 s: enough to be listened to, and too little to interrupt an answer.
-func murmur() [][]byte {
+// murmurPackets returns the packets of callers who speak for 0.2 s in 4 s. This is enough for the gateway to detect
+// speech, but too little to interrupt an answer.
+func murmurPackets() [][]byte {
 	const before, sound, all = 1900 * time.Millisecond, 200 * time.Millisecond, 4 * time.Second
 	pcm := make([]int16, media.Samples(all, micRate))
 	copy(pcm[media.Samples(before, micRate):], speech().mic[:media.Samples(sound, micRate)])
-	return encodeInRoom(pcm)
+	return encodeWithRoomNoise(pcm)
 }
 
-// encodeInRoom returns the packets of sound at micRate with the noise of the room.
-func encodeInRoom(pcm []int16) (packets [][]byte) {
-	encoder := newMicrophone()
+// encodeWithRoomNoise adds the noise of the room to pcm, which is at micRate, and returns its packets.
+func encodeWithRoomNoise(pcm []int16) (packets [][]byte) {
+	encoder := newLowDelayTalker()
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range pcm {
 		pcm[i] += int16(random.IntN(2*roomLevel+1) - roomLevel)
@@ -207,11 +209,11 @@ func encodeInRoom(pcm []int16) (packets [][]byte) {
 	return packets
 }
 
-// measureLoad observes a server with n calls. In its result, memory is the memory per call.
+// measureLoad observes a server with n calls. In the result, memory is the memory per call.
 func measureLoad(ctx context.Context, o options, stage *stage, n int) (w observed, err error) {
-	l := &load{stage: stage, stopTalking: func() {}, packets: roomNoise()}
+	l := &load{stage: stage, stopTalking: func() {}, packets: roomNoisePackets()}
 	if o.turns != "" {
-		l.packets = murmur()
+		l.packets = murmurPackets()
 	}
 	defer l.hangUp()
 	stage.model.setListener(nil)

@@ -8,22 +8,23 @@ import (
 	"voxgate/media"
 )
 
-// This file finds the speech in received audio, in blocks of 20 ms. A block counts as received only if its waveform is found,
-// from which concealed sound mostly differs.
+// This file finds the speech in received audio, in blocks of 20 ms. A block counts as received only if its waveform is
+// found. Concealed sound is mostly not counted, because its waveform differs.
 
 const (
-	// likeness is the minimum correlation of a block with the received audio: 1/√2, half of the energy. Every block
-	// without loss passes, and four in ten concealed blocks pass (TestJudgeSpeech).
+	// likeness is the minimum correlation of a block with the received audio. At 1/√2, they share half of the energy.
+	// All blocks pass if no packet is lost, and four in ten concealed blocks pass (TestJudgeSpeech).
 	likeness = 0.707
-	// least10dB is the amplitude factor for -10 dB: the minimum level of received audio relative to the speech, and of a
-	// voiced block relative to all blocks.
+	// least10dB is -10 dB as an amplitude factor. Received audio must have at least this level relative to the speech.
+	// A block of the speech counts as voiced if it has at least this level relative to the whole speech.
 	least10dB = 0.316
 
 	// earliest and latest limit the delay of a block.
 	earliest, latest = -20 * time.Millisecond, 1200 * time.Millisecond
 
-	// groupFrames is the number of blocks that are searched together. A smaller group could be confused with the next one. A
-	// larger group could not follow the changing delay of a jitter buffer. The search includes neighbouring blocks.
+	// groupFrames is the number of blocks that the matcher searches for together. It could confuse a smaller group with
+	// the next one. With a larger group, it could not follow the changing delay of a jitter buffer. The searched
+	// waveform also includes some neighbouring blocks.
 	groupFrames = 5
 	coarse      = 4   // step of the search in samples: 0.25 ms
 	sure        = 0.7 // correlation of a group above which the search ends early
@@ -65,11 +66,11 @@ var block = media.Samples(frame, modelRate)
 
 // judgeSpeech searches for utterances of a speech in received audio, and returns a verdict on each voiced block of 20 ms.
 func judgeSpeech(s *reference, utterances []utterance, received []piece) (all []verdict) {
-	return judgeWithin(s, utterances, received, latest)
+	return judgeSpeechWithin(s, utterances, received, latest)
 }
 
-// judgeWithin is judgeSpeech with another maximum delay.
-func judgeWithin(s *reference, utterances []utterance, received []piece, latest time.Duration) (all []verdict) {
+// judgeSpeechWithin is like [judgeSpeech], but with another maximum delay.
+func judgeSpeechWithin(s *reference, utterances []utterance, received []piece, latest time.Duration) (all []verdict) {
 	m := &matcher{reference: lowPass(s.pcm), latest: latest}
 	var pcm []int16
 	for _, p := range received {
@@ -89,9 +90,9 @@ func judgeWithin(s *reference, utterances []utterance, received []piece, latest 
 
 // judgeUtterance returns the verdicts on one utterance.
 func (m *matcher) judgeUtterance(r utterance) (all []verdict) {
-	var origins []int // for each group: the position of frame 0 in received, or far below 0 if the group was not found
+	var origins []int // for each group: the position of frame 0 in received, or nowhere
 	for i := r.from; i < r.to; i += groupFrames {
-		origins = append(origins, m.findOrigin(r, max(r.from, i-groupFrames/2)))
+		origins = append(origins, m.findSpeechStart(r, max(r.from, i-groupFrames/2)))
 	}
 	var startDelay time.Duration
 	if first := origins[0] + r.from*block; first >= 0 {
@@ -118,9 +119,13 @@ func (m *matcher) judgeUtterance(r utterance) (all []verdict) {
 	return all
 }
 
-// findOrigin returns the position of the start of the speech in received, by a search for the frames from i on.
-func (m *matcher) findOrigin(r utterance, i int) int {
-	const nowhere = math.MinInt32
+// nowhere is the position of frames that were not received. It is far below 0, so that no offset makes it an index.
+const nowhere = math.MinInt32
+
+// findSpeechStart searches m.received for the frames of the utterance from frame i on. From their position it
+// calculates the position of frame 0 in m.received, and returns it. If it does not find the frames, it returns nowhere.
+// It keeps the lag as a hint for the next search.
+func (m *matcher) findSpeechStart(r utterance, i int) (start int) {
 	wave := m.reference[i*block : min(i+2*groupFrames, r.to)*block]
 	from := m.indexAt(r.frameTime(i).Add(earliest))
 	to := min(m.indexAt(r.frameTime(i).Add(m.latest+2*groupFrames*frame)), len(m.received)) - len(wave)
@@ -151,7 +156,7 @@ func (m *matcher) indexAt(t time.Time) int {
 	return i
 }
 
-// isReceivedAt reports whether frame i was received at a sample index.
+// isReceivedAt reports whether frame i is found at this index of the received samples.
 func (m *matcher) isReceivedAt(i, at int) bool {
 	if at < 0 || at+block > len(m.received) {
 		return false
@@ -160,7 +165,7 @@ func (m *matcher) isReceivedAt(i, at int) bool {
 	return correlation(original, received, 1) >= likeness && rmsLevel(received) >= least10dB*rmsLevel(original)
 }
 
-// correlation returns the normalized correlation of a with the beginning of b, for every n-th sample.
+// correlation returns the normalized correlation of a with the beginning of b. It uses only every n-th sample.
 //
 //go:norace // the slices are not shared, and the detector would take 20 s for a hundred million reads
 func correlation(a, b []float64, n int) float64 {
@@ -184,8 +189,9 @@ func rmsLevel(wave []float64) float64 {
 	return math.Sqrt(sum / float64(max(1, len(wave))))
 }
 
-// lowPass returns the part of the signal below cutoff, whose waveform a codec keeps. It removes the filter's delay.
-// A pre-emphasis reduces the fundamental, which makes neighbouring periods similar.
+// lowPass returns the part of the signal below cutoff, because a codec keeps the waveform of that part. It compensates
+// the delay of its filter. A pre-emphasis weakens the fundamental frequency, because a strong one makes neighbouring
+// periods look alike.
 //
 //go:norace // as correlation
 func lowPass(pcm []int16) []float64 {
@@ -216,8 +222,8 @@ func lowPass(pcm []int16) []float64 {
 	return out
 }
 
-// applyPlayout replaces the arrival times of blocks by their playout times. The assumed player keeps the order, begins
-// with the first packet, and does not speed up before a pause.
+// applyPlayout replaces the arrival times of blocks by the times at which a player would play them. This player keeps
+// the order of blocks, begins with the first packet, and does not speed up before a pause.
 func applyPlayout(utterances []utterance, all []verdict) {
 	var last time.Duration
 	for i := range all {

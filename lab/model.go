@@ -48,14 +48,14 @@ type session struct {
 	began     time.Time
 	write     sync.Mutex
 	conn      *websocket.Conn
-	lastLoud  time.Time     // time of the newest loud audio, for beepForBeep and answerSentences
+	lastLoud  time.Time     // time of the newest loud audio, for answerBeeps and answerSentences
 	silent    atomic.Bool   // the session does not reply any more
 	resumes   bool          // the subject has requested resumption handles
 	done      chan struct{} // closed at the end
 	ignored   chan time.Time
 }
 
-// instruction is the system instruction of subjects that cannot have another one for each call.
+// instruction is the system instruction of subjects that cannot use a different instruction for each call.
 const instruction = "Be brief."
 
 // startModel starts a model.
@@ -71,7 +71,7 @@ func startModel() (*model, error) {
 		return nil, err
 	}
 	var certificate tls.Certificate
-	certificate, m.roots = selfSigned()
+	certificate, m.roots = newSelfSignedCertificate()
 	m.url, m.secure = "http://"+plain.Addr().String(), "https://"+secure.Addr().String()
 	for i, l := range []net.Listener{plain, tls.NewListener(secure, &tls.Config{Certificates: []tls.Certificate{certificate}})} {
 		m.servers[i] = &http.Server{Handler: m, ErrorLog: log.New(io.Discard, "", 0)}
@@ -93,8 +93,8 @@ func (m *model) close() {
 	}
 }
 
-// selfSigned returns a new certificate for 127.0.0.1, valid for a day, and its text in PEM.
-func selfSigned() (tls.Certificate, []byte) {
+// newSelfSignedCertificate returns a new certificate for 127.0.0.1, valid for a day, and its text in PEM.
+func newSelfSignedCertificate() (certificate tls.Certificate, pemText []byte) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "lab"},
@@ -106,14 +106,14 @@ func selfSigned() (tls.Certificate, []byte) {
 }
 
 // setListener sets the function that receives the audio of all sessions.
-func (m *model) setListener(hear func(*session, []int16)) {
+func (m *model) setListener(onAudio func(*session, []int16)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hear = hear
+	m.hear = onAudio
 }
 
-// openSessions returns the open sessions.
-func (m *model) openSessions() (all []*session) {
+// currentSessions returns the open sessions.
+func (m *model) currentSessions() (all []*session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, open := range m.open {
@@ -122,8 +122,8 @@ func (m *model) openSessions() (all []*session) {
 	return all
 }
 
-// awaitSession waits for an open session with this system instruction that began after the given time, until ctx is
-// done. It returns the newest.
+// awaitSession waits for an open session with this system instruction that began after the given time. It waits until
+// ctx is done, and returns the newest such session.
 func (m *model) awaitSession(ctx context.Context, name string, after time.Time) (*session, error) {
 	for {
 		m.mu.Lock()
@@ -140,8 +140,8 @@ func (m *model) awaitSession(ctx context.Context, name string, after time.Time) 
 	}
 }
 
-// addSession adds a session to the list, and end removes it.
-func (m *model) addSession(name string, s *session) (end func()) {
+// addSession adds a session to the list, and removeSession removes it.
+func (m *model) addSession(name string, s *session) (removeSession func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open[name] = append(m.open[name], s)
@@ -273,7 +273,7 @@ func voiceMessage(pcm []int16, words string) string {
 	)
 }
 
-// Other messages of the model about a turn.
+// The model's other messages about a turn.
 const (
 	transcriptMessage         = `{"serverContent":{"inputTranscription":{"text":" Hello?"}}}`
 	interruptedMessage        = `{"serverContent":{"interrupted":true}}`
@@ -284,7 +284,8 @@ const (
 		`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":100}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":45}]}}`
 )
 
-// The voice is sent ahead of real time, as Gemini does. voiceLead is sent at once, and the rest in pieces of voicePiece.
+// The model sends its voice faster than real time, as Gemini does. It sends voiceLead at once, and the rest in pieces
+// of voicePiece.
 const (
 	voiceLead  = 600 * time.Millisecond
 	voicePiece = 200 * time.Millisecond
@@ -306,8 +307,8 @@ func (s *session) sendTurn(ctx context.Context, voice []int16) error {
 // chatterLength is the length of a turn of chatter.
 const chatterLength = 1800 * time.Millisecond
 
-// chatterTurn returns the messages of a turn: voice with transcripts, in lengths like Google's, four times faster than
-// real time. Building it once saves CPU time.
+// chatterTurn returns the messages of a turn: voice with transcripts, four times faster than real time, in pieces as
+// long as Google's. The messages are built only once, to save CPU time.
 var chatterTurn = sync.OnceValue(func() (messages []timedMessage) {
 	lengths := []int{2, 6, 12, 4, 10} // frames: 40 to 240 ms
 	const frames = int(chatterLength / frame)
@@ -327,8 +328,8 @@ type timedMessage struct {
 	text string
 }
 
-// sendChatter waits for delay, and then talks without a pause until ctx is done. A turn is sent while the last
-// voicePiece of the previous turn is still to be played.
+// sendChatter waits for delay, and then talks without a pause until ctx is done. It begins a turn while the subject
+// still has to play the last voicePiece of the previous turn.
 func (s *session) sendChatter(ctx context.Context, delay time.Duration) error {
 	for begin, ahead := time.Now().Add(delay), voicePiece; ctx.Err() == nil; ahead = 0 {
 		for _, m := range chatterTurn() {

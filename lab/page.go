@@ -29,8 +29,8 @@ type chart struct {
 	Bars            []bar
 }
 
-// bar is a subject's figure: a bar to the median, and a line to the 95th percentile. If more is better, the line goes
-// to the 5th.
+// bar shows the figure of a subject: a bar as long as the median, and a line to the 95th percentile. In cells where a
+// higher value is better, the line goes to the 5th percentile.
 type bar struct {
 	Name, Subject    string
 	figure           figure
@@ -38,7 +38,7 @@ type bar struct {
 	unit             string
 }
 
-// newCharts arranges the figures of reports by cell.
+// newCharts groups the figures of the reports by cell.
 func newCharts(reports []report) charts {
 	all := charts{Reports: reports}
 	for _, cell := range cells {
@@ -64,11 +64,11 @@ func newCharts(reports []report) charts {
 	return all
 }
 
-// Measured reports whether the figure has a value.
-func (b bar) Measured() bool { return len(b.figure.Values) > 0 }
+// HasValue reports whether the figure has a value.
+func (b bar) HasValue() bool { return len(b.figure.Values) > 0 }
 
-// Why returns the reason for a missing value, or describes the runs that gave no value.
-func (b bar) Why() string { return b.figure.Missing }
+// MissingReason returns the reason for a missing value, or describes the runs that gave no value.
+func (b bar) MissingReason() string { return b.figure.Missing }
 
 // Text returns the figure for the page.
 func (b bar) Text() string {
@@ -78,13 +78,13 @@ func (b bar) Text() string {
 	return fmt.Sprintf("%s / %s %s, %d runs", formatNumber(b.figure.Median), formatNumber(b.figure.P95), b.unit, b.figure.Runs)
 }
 
-// Short returns the figure for a table: median / 95th percentile (runs).
-func (b bar) Short() string {
+// TableText returns the figure for a table: median / 95th percentile (runs).
+func (b bar) TableText() string {
 	missing := len(b.figure.Values) < b.figure.Runs
 	switch {
-	case !b.Measured() && b.figure.Runs > 0:
+	case !b.HasValue() && b.figure.Runs > 0:
 		return fmt.Sprintf("never (%d)", b.figure.Runs)
-	case !b.Measured():
+	case !b.HasValue():
 		return "–"
 	case b.figure.Runs == 1:
 		return formatNumber(b.figure.Median)

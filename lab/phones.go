@@ -22,18 +22,20 @@ import (
 const (
 	phones     = 300 // concurrent calls
 	phonesRate = 40  // new calls per second
-	// phonesTalk is the duration of each call. All calls are active from the start of the last one to the end of the first one.
+	// phonesTalk is the duration of each call. Between the start of the last call and the end of the first call, all
+	// calls are active.
 	phonesTalk = 35 * time.Second
 	phonesRing = phones / phonesRate * time.Second
 )
 
-// phoneScenario is the scenario of each of sipp's telephones: it calls, sends a recording in PCMU, and hangs up.
+// phoneScenario is the scenario of each telephone that sipp simulates. The telephone calls, sends a recording in PCMU,
+// and hangs up.
 //
 //go:embed phone.xml
 var phoneScenario string
 
-// measurePhones lets sipp call a gateway with the emulator, first speaking for 1 s of 8, then all the time. Without
-// sipp it only prints a message.
+// measurePhones makes sipp call a gateway with the emulator. In the first measurement the telephones speak for 1 s of
+// every 8 s, in the second all the time. If sipp is not installed, it only prints a message.
 func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	if _, err := exec.LookPath("sipp"); err != nil {
 		logProgress("no telephones: %v", err)
@@ -89,7 +91,7 @@ func (o options) callByPhones(ctx context.Context, pcm []int16) (cells []string,
 	if err = errors.Join(err, <-done); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, gateway.newestLog())
 	}
-	took, err := setUpTimes(folder)
+	took, err := readSetupTimes(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +106,7 @@ func (o options) callByPhones(ctx context.Context, pcm []int16) (cells []string,
 func runPhones(ctx context.Context, folder, line string, pcm []int16) error {
 	sound, file := filepath.Join(folder, "sound.ul"), filepath.Join(folder, "phone.xml")
 	scenario := strings.NewReplacer("SOUND", sound, "TALK", fmt.Sprint(phonesTalk.Milliseconds())).Replace(phoneScenario)
-	err := errors.Join(os.WriteFile(sound, g711.MuLaw.AppendBytes(nil, pcm), 0o600), os.WriteFile(file, []byte(scenario), 0o600))
+	err := errors.Join(os.WriteFile(sound, g711.MuLaw.AppendEncoded(nil, pcm), 0o600), os.WriteFile(file, []byte(scenario), 0o600))
 	if err != nil {
 		return err
 	}
@@ -140,8 +142,9 @@ func (p *process) observePhones(ctx context.Context) (w observed, err error) {
 	return w, err
 }
 
-// setUpTimes reads sipp's response times: one line for each call, with the time in ms in its second field.
-func setUpTimes(folder string) (took []time.Duration, err error) {
+// readSetupTimes reads the response times that sipp has written. Each call has a line, with the time in ms in its
+// second field.
+func readSetupTimes(folder string) (took []time.Duration, err error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*_rtt.csv"))
 	if err != nil || len(files) != 1 {
 		return nil, fmt.Errorf("sipp has written %q, %w", files, err)

@@ -51,8 +51,8 @@ type process struct {
 	lines []string // the newest lines of its log
 }
 
-// startProcess starts a program and waits until it has logged its URL. env ("NAME=value") extends this environment,
-// from which a gateway's variables are removed.
+// startProcess starts a program and waits until it has logged its URL. The program inherits the environment without the
+// variables of a gateway. env ("NAME=value") is added.
 func startProcess(ctx context.Context, env []string, binary string, args ...string) (*process, error) {
 	ctx, end := context.WithCancel(ctx)
 	p := &process{cmd: exec.CommandContext(ctx, binary, args...), end: end, done: make(chan struct{})}
@@ -90,7 +90,7 @@ func startProcess(ctx context.Context, env []string, binary string, args ...stri
 func (p *process) readLog(log io.Reader, urls chan<- string) {
 	defer close(p.done)
 	for lines := bufio.NewScanner(log); lines.Scan(); {
-		if url := loggedURL(lines.Text()); url != "" && len(urls) == 0 {
+		if url := parseLoggedURL(lines.Text()); url != "" && len(urls) == 0 {
 			urls <- url
 		}
 		p.mu.Lock()
@@ -102,8 +102,8 @@ func (p *process) readLog(log io.Reader, urls chan<- string) {
 	p.cmd.Wait()             // an error is in its log
 }
 
-// loggedURL returns the value of url= in a line of slog's text format, or "".
-func loggedURL(line string) string {
+// parseLoggedURL returns the value of url= in a line of slog's text format, or "".
+func parseLoggedURL(line string) string {
 	_, rest, _ := strings.Cut(line, " url=")
 	url, _, _ := strings.Cut(rest, " ")
 	return strings.TrimSuffix(strings.Trim(url, `"`), "/")
@@ -135,7 +135,8 @@ type usage struct {
 	all, idle time.Duration // elapsed and idle time of all cores together
 }
 
-// loadUntil returns how many cores the process used between two moments, and the share of the machine that was idle.
+// loadUntil returns the number of cores that the process has used between two moments. It also returns the share of the
+// machine that was idle.
 func (u usage) loadUntil(later usage) (cores, idle float64) {
 	if all := later.all - u.all; all > 0 {
 		idle = float64(later.idle-u.idle) / float64(all)
@@ -152,8 +153,8 @@ func sumTicks(fields []string) (sum time.Duration) {
 	return sum
 }
 
-// processGroup returns the processes of the child's process group, each with its fields of /proc/PID/stat from the third on: proc(5).
-func (p *process) processGroup() map[string][]string {
+// readProcessGroup returns the processes of the child's process group, each with its fields of /proc/PID/stat from the third on: proc(5).
+func (p *process) readProcessGroup() map[string][]string {
 	group := map[string][]string{}
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range paths {
@@ -170,7 +171,7 @@ func (p *process) processGroup() map[string][]string {
 // readUsage reads /proc/PID/stat and /proc/stat: proc(5).
 func (p *process) readUsage() (usage, error) {
 	u := usage{at: time.Now()}
-	for _, fields := range p.processGroup() {
+	for _, fields := range p.readProcessGroup() {
 		u.cpu += sumTicks(fields[11:13]) // utime and stime are 14 and 15
 	}
 	all, err := os.ReadFile("/proc/stat")
@@ -183,9 +184,10 @@ func (p *process) readUsage() (usage, error) {
 	return u, nil
 }
 
-// residentMemory returns the resident memory in bytes. Memory shared by several processes counts once: Pss of /proc/PID/smaps_rollup.
+// residentMemory returns the resident memory in bytes. Memory that several processes share is counted once, because it
+// is Pss of /proc/PID/smaps_rollup.
 func (p *process) residentMemory() (sum int64, err error) {
-	for dir := range p.processGroup() {
+	for dir := range p.readProcessGroup() {
 		raw, _ := os.ReadFile(filepath.Join(dir, "smaps_rollup"))
 		_, rest, found := strings.Cut(string(raw), "\nPss:")
 		if !found {

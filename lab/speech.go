@@ -22,8 +22,8 @@ const (
 //go:embed speech.wav
 var wav []byte
 
-// reference is the speech that is repeated over bad networks. Four pitches of the clip keep a late piece apart from the
-// next repetition.
+// reference is the speech that is sent repeatedly over bad networks. It contains the same clip at four pitches, so that
+// a late piece cannot be mistaken for the next repetition of the clip.
 type reference struct {
 	pcm   []int16 // at modelRate; a whole number of frames
 	mic   []int16 // the same at micRate
@@ -72,7 +72,8 @@ func (r *reference) voiceFrames(from, to int) []int16 {
 	return r.voice[from*n : to*n]
 }
 
-// clipFrames returns the first frame of clip i, and the frame after its last. The clips repeat after the last clip.
+// clipFrames returns the number of the first frame of clip i, and the number after its last frame. After the last clip,
+// it counts from the first clip again.
 func (r *reference) clipFrames(i int) (from, to int) {
 	i %= len(r.clips) - 1
 	return r.clips[i], r.clips[i+1]
@@ -84,11 +85,11 @@ type talker struct {
 	buf []byte
 }
 
-// newMicrophone returns the encoder with the least delay: its look-ahead is 2.5 ms.
-func newMicrophone() *talker { return &talker{must(opus.NewEncoder(micRate)), make([]byte, 1500)} }
+// newLowDelayTalker returns the encoder with the least delay: its look-ahead is 2.5 ms.
+func newLowDelayTalker() *talker { return &talker{must(opus.NewEncoder(micRate)), make([]byte, 1500)} }
 
-// newTalker returns an encoder like that of a browser: VOIP at 32 kb/s, with FEC.
-func newTalker() *talker {
+// newBrowserTalker returns an encoder like that of a browser: VOIP at 32 kb/s, with FEC.
+func newBrowserTalker() *talker {
 	e := must(opus.NewRobustEncoder(micRate))
 	return must(&talker{e, make([]byte, 1500)}, e.SetExpectedLoss(10)) // percent of loss: enough for FEC in every packet
 }

@@ -18,7 +18,7 @@ const (
 	// FrameDuration is the duration of sound in a packet: the default of RFC 7587, section 6.1 ("ptime"), and of RFC 3551, section
 	// 4.2.
 	FrameDuration = 20 * time.Millisecond
-	// FadeDuration is the fade-out where sound is cut: the shortest fade without an audible click.
+	// FadeDuration is the length of the fade-out where sound is cut. It is the shortest without an audible click.
 	FadeDuration = 5 * time.Millisecond
 )
 
@@ -28,7 +28,7 @@ type Sink interface {
 	WritePCM(pcm []int16) error
 }
 
-// Frame is 20 ms of sound, or all that is ready if the output has an [UnlimitedLead].
+// Frame is 20 ms of sound. For an output with an [UnlimitedLead] it may have any length.
 type Frame struct {
 	PCM   []int16
 	PTS   time.Duration // when to play the frame: wall-clock time since the playout was created
@@ -41,7 +41,7 @@ type Frame struct {
 // Output consumes the frames of a playout, from one goroutine at a time. WriteFrame is called with the playout locked.
 // It must not block, call the playout, or keep f.PCM.
 type Output interface {
-	// Lead returns how far ahead of their PTS frames may be sent. 0 means one frame every 20 ms, as in RTP, and silence
+	// Lead returns how long before its PTS a frame may be sent. 0 means one frame every 20 ms, as in RTP, and silence
 	// after each talkspurt.
 	//
 	// With a lead, frames come early, without trailing silence and fades. The client must clear its buffer on
@@ -50,12 +50,12 @@ type Output interface {
 	WriteFrame(f Frame) error
 }
 
-// DelayedOutput is an [Output] with a lead that measures how long after its PTS a frame is played. Network and client
-// cause the delay. PlaybackDelay must not block.
+// DelayedOutput is an [Output] with a lead that knows its delay. PlaybackDelay returns how long after its PTS a frame
+// is played: the delay of the network and the client. It must not block.
 type DelayedOutput interface{ PlaybackDelay() time.Duration }
 
-// BackpressureOutput is an [Output] with [UnlimitedLead] that can be full. Then sound stays in the playout, where it
-// can still be cut off. Full must not block.
+// BackpressureOutput is an [Output] with an [UnlimitedLead] that can be full. While Full returns true, sound stays in
+// the playout, where an interruption can still drop it. Full must not block.
 type BackpressureOutput interface{ Full() bool }
 
 // UnlimitedLead is the Lead of an output that takes all sound at once, in frames of any length. Its client paces the
@@ -85,12 +85,12 @@ func RMS(pcm []int16) float64 {
 	return math.Sqrt(float64(sum) / float64(len(pcm)))
 }
 
-// FadeOut writes last, the sound that was played last, to the beginning of pcm, backwards and fading out. Playing it
-// backwards avoids a step. pcm and last must not overlap.
-func FadeOut(pcm, last []int16) {
+// WriteFadeOut writes a fade-out to the beginning of dst: last, which is the newest sound played, backwards. Playing it
+// backwards avoids a step. dst and last must not overlap.
+func WriteFadeOut(dst, last []int16) {
 	n := len(last)
-	for i := range min(n, len(pcm)) {
-		pcm[i] = int16(int(last[n-1-i]) * (n - i) / n)
+	for i := range min(n, len(dst)) {
+		dst[i] = int16(int(last[n-1-i]) * (n - i) / n)
 	}
 }
 

@@ -10,36 +10,36 @@ import (
 )
 
 // Resample returns a whole clip of mono PCM at another rate. It uses libsoxr, which takes half the CPU time of a
-// [Resampler]. Its stop band begins at 0.53 of the lower rate.
-func Resample(pcm []int16, from, to int) ([]int16, error) {
-	if from <= 0 || to <= 0 {
-		return nil, fmt.Errorf("resample from %d to %d Hz: rates must be positive", from, to)
+// [Resampler]. Its stop band begins at 0.53 times the lower of the two rates.
+func Resample(pcm []int16, fromRate, toRate int) ([]int16, error) {
+	if fromRate <= 0 || toRate <= 0 {
+		return nil, fmt.Errorf("resample from %d to %d Hz: rates must be positive", fromRate, toRate)
 	}
-	if from == to || len(pcm) == 0 {
+	if fromRate == toRate || len(pcm) == 0 {
 		return append([]int16(nil), pcm...), nil
 	}
 	var out bytes.Buffer
-	r, err := resample.New(&out, float64(from), float64(to), 1, resample.I16, resample.HighQ)
+	r, err := resample.New(&out, float64(fromRate), float64(toRate), 1, resample.I16, resample.HighQ)
 	if err != nil {
-		return nil, fmt.Errorf("resample from %d to %d Hz: %w", from, to, err)
+		return nil, fmt.Errorf("resample from %d to %d Hz: %w", fromRate, toRate, err)
 	}
-	// libsoxr silently loses input if a write does not fit the ratio of the rates. One second fits any ratio. The last
-	// second is padded.
-	second := make([]byte, 0, 2*from)
+	// libsoxr silently loses input unless each write is a whole number of samples at both rates, as one second is for
+	// any rates. The last second is padded.
+	second := make([]byte, 0, 2*fromRate)
 	for rest := pcm; len(rest) > 0 && err == nil; {
-		n := min(len(rest), from)
+		n := min(len(rest), fromRate)
 		second = AppendBytes(second[:0], rest[:n])
 		clear(second[len(second):cap(second)])
-		_, err = r.Write(second[:2*from])
+		_, err = r.Write(second[:2*fromRate])
 		rest = rest[n:]
 	}
 	if cerr := r.Close(); err == nil { // flushes libsoxr's buffer and frees its memory
 		err = cerr
 	}
 	if err != nil {
-		return nil, fmt.Errorf("resample from %d to %d Hz: %w", from, to, err)
+		return nil, fmt.Errorf("resample from %d to %d Hz: %w", fromRate, toRate, err)
 	}
-	resampled := make([]int16, (len(pcm)*to+from/2)/from)
+	resampled := make([]int16, (len(pcm)*toRate+fromRate/2)/fromRate)
 	copy(resampled, AppendSamples(nil, out.Bytes()))
 	return resampled, nil
 }
@@ -48,21 +48,22 @@ const (
 	halfTaps = 18    // half the length of the filter, in samples of the slower of both rates
 	beta     = 7.857 // shape of its Kaiser window (for 80 dB: 0.1102*(80-8.7))
 
-	// maxPhases is the number of positions between two samples with their own filter. The usual rates need 320 or fewer
-	// (11,025 Hz). The positions of other rates are rounded, accurate to 56 dB at 4 kHz.
+	// maxPhases is the maximum number of positions between two samples that have a filter of their own. The usual rates
+	// need 320 or fewer (11,025 Hz). For other rates a position is rounded to the nearest of these, which is accurate
+	// to 56 dB at 4 kHz.
 	maxPhases = 640
 
-	// curveSteps is the number of points per sample of the curve for the filters. Linear interpolation in between is
-	// accurate to 115 dB.
+	// curveSteps is the number of points per sample in sincCurve. Values between two points are interpolated linearly,
+	// which is accurate to 115 dB.
 	curveSteps = 512
 )
 
-// sincCurve returns the windowed sinc, from its middle to its end.
+// sincCurve returns the windowed sinc, from its middle to its right end. The filters are made from it.
 var sincCurve = sync.OnceValue(func() *[halfTaps*curveSteps + 2]float32 {
 	var c [halfTaps*curveSteps + 2]float32
 	for i := range c {
 		x := float64(i) / curveSteps
-		c[i] = float32(sinc(x) * kaiser(x/halfTaps))
+		c[i] = float32(sinc(x) * kaiserWindow(x/halfTaps))
 	}
 	return &c
 })
@@ -70,8 +71,9 @@ var sincCurve = sync.OnceValue(func() *[halfTaps*curveSteps + 2]float32 {
 // Resampler changes the rate of a stream of mono PCM, chunk by chunk, with a windowed sinc of linear phase. It must not
 // be used concurrently. It allocates nothing once its buffers have grown.
 //
-// With f the lower of both rates, everything up to 0.4 f passes within 0.1 dB, and 0.425 f within 1 dB. From 0.6 f on
-// everything is attenuated by at least 78 dB (TestResamplerBands). The delay is 18 samples of the lower rate.
+// If f is the lower of the two rates, everything up to 0.4 f passes within 0.1 dB, and everything up to 0.425 f within
+// 1 dB. From 0.6 f on everything is attenuated by at least 78 dB (TestResamplerBands). The delay is 18 samples of the
+// lower rate.
 //
 // For example, 24 to 8 kHz keeps the telephone band up to 3.4 kHz, and removes what is above 4.8 kHz. Sound in between
 // is attenuated and aliased to 3.2 to 4 kHz. The delay is 2.25 ms.
@@ -91,10 +93,10 @@ type Resampler struct {
 }
 
 // NewResampler returns a resampler between two rates in Hz, both positive.
-func NewResampler(from, to int) *Resampler {
-	n := gcd(from, to)
-	r := &Resampler{from: from / n, to: to / n}
-	r.scale = min(1, float64(to)/float64(from))
+func NewResampler(fromRate, toRate int) *Resampler {
+	n := gcd(fromRate, toRate)
+	r := &Resampler{from: fromRate / n, to: toRate / n}
+	r.scale = min(1, float64(toRate)/float64(fromRate))
 	r.width = int(math.Ceil(halfTaps / r.scale))
 	r.filters = make([][]float32, min(r.to, maxPhases)+1)
 	r.reset()
@@ -142,7 +144,8 @@ func (r *Resampler) Resample(pcm []int16) []int16 {
 	return r.out
 }
 
-// dotProduct returns the dot product of b and as many samples of a. Four independent sums take a third of the time of one.
+// dotProduct returns the dot product of b and the first len(b) samples of a. Four independent sums take a third of the
+// time of one.
 func dotProduct(a, b []float32) float32 {
 	a = a[:len(b)]
 	var one, two, three, four float32
@@ -160,15 +163,15 @@ func dotProduct(a, b []float32) float32 {
 	return one + two + (three + four)
 }
 
-// PadStart starts a new stream with as much silence as the resampler delays, so that each input frame yields a whole output
-// frame.
-func (r *Resampler) PadStart() {
+// RestartWithSilence starts a new stream and feeds it as much silence as the filter delays. Then each input frame
+// yields a whole output frame.
+func (r *Resampler) RestartWithSilence() {
 	r.in = append(r.in[:0], make([]float32, 2*r.width)...)
 	r.first, r.whole, r.part = -2*r.width, -r.width, 0
 }
 
-// Buffered returns how many output samples are still to come for the input so far.
-func (r *Resampler) Buffered() int64 {
+// BufferedSamples returns how many output samples are still to come for the input so far.
+func (r *Resampler) BufferedSamples() int64 {
 	return (int64(r.first+len(r.in)-r.whole)*int64(r.to) - int64(r.part)) / int64(r.from)
 }
 
@@ -193,16 +196,16 @@ func sinc(x float64) float64 {
 	return math.Sin(math.Pi*x) / (math.Pi * x)
 }
 
-// kaiser returns the window at x: 0 is its middle, 1 and -1 its ends.
-func kaiser(x float64) float64 {
+// kaiserWindow returns the window at x: 0 is its middle, 1 and -1 its ends.
+func kaiserWindow(x float64) float64 {
 	if x*x >= 1 {
 		return 0
 	}
-	return bessel(beta*math.Sqrt(1-x*x)) / bessel(beta)
+	return besselI0(beta*math.Sqrt(1-x*x)) / besselI0(beta)
 }
 
-// bessel returns the modified Bessel function of the first kind and order 0.
-func bessel(x float64) float64 {
+// besselI0 returns the modified Bessel function of the first kind and order 0.
+func besselI0(x float64) float64 {
 	sum, term := 1.0, 1.0
 	for k := 1.0; term > 1e-12*sum; k++ {
 		term *= x / 2 / k * x / 2 / k

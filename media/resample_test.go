@@ -66,21 +66,21 @@ func TestResamplerDelay(t *testing.T) {
 		click[c.from/20] = 30000
 		r := media.NewResampler(c.from, c.to)
 		out := stream(r, click, c.from)
-		held := media.Duration(int(r.Buffered()), c.to)
-		if held > c.most || held == 0 || len(out)+int(r.Buffered()) != c.to/10 {
+		held := media.Duration(int(r.BufferedSamples()), c.to)
+		if held > c.most || held == 0 || len(out)+int(r.BufferedSamples()) != c.to/10 {
 			t.Errorf("%d to %d Hz holds %v back, %d samples came", c.from, c.to, held, len(out))
 		}
 		out = append(out, r.Flush()...)
 		if len(out) != c.to/10 || loudest(out) != c.to/20 {
 			t.Errorf("%d to %d Hz: %d samples, the click at %d, want %d", c.from, c.to, len(out), loudest(out), c.to/20)
 		}
-		r.PadStart()
+		r.RestartWithSilence()
 		for rest := click; len(rest) > 0; rest = rest[c.from/50:] {
 			if n := len(r.Resample(rest[:c.from/50])); n != c.to/50 {
 				t.Errorf("%d to %d Hz, delayed: %d samples of 20 ms, want %d", c.from, c.to, n, c.to/50)
 			}
 		}
-		r.PadStart()
+		r.RestartWithSilence()
 		late := media.Duration(loudest(stream(r, click, c.from))-c.to/20, c.to)
 		t.Logf("%d to %d Hz: %v held back, %v late when delayed", c.from, c.to, held, late)
 		if late < held-100*time.Microsecond || late > c.most {

@@ -10,8 +10,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// DataChannel is the data channel of an [HTTPCall], which carries text both ways. Messages queued before the channel
-// opens are sent when it opens.
+// DataChannel is the data channel of an [HTTPCall]. It carries text in both directions. Messages that are queued before
+// the channel is open are sent when it opens.
 type DataChannel struct {
 	*RateLimiter // limits the client's messages
 	log          *slog.Logger
@@ -23,26 +23,27 @@ type DataChannel struct {
 	isClosed bool // guarded by mu; a channel that opens after Close is not used
 }
 
-// NewDataChannel sets the options o so that the peer serves a data channel with this label. onMessage is called with one
-// message at a time. The caller must close the channel before the peer.
+// NewDataChannel changes the options o, so that the peer serves a data channel with this label. The channel calls
+// onMessage with one message at a time. The caller must close the channel before the peer.
 func NewDataChannel(o *rtc.PeerOptions, label string, onMessage func(Message)) *DataChannel {
 	c := &DataChannel{RateLimiter: NewRateLimiter(), log: o.Logger, out: NewSendQueue[[]byte](), failures: make(chan error, 1)}
 	o.Channel, o.Opened, o.Closed = label, c.onOpen, func(*rtc.Channel) {}
 	o.Message = func(message []byte, isText bool) {
-		c.AdmitMessage(len(message))
+		c.WaitUntilAllowed(len(message))
 		c.ChargeHeavy() // no message on this channel is audio
 		onMessage(Message{Data: message, Text: isText})
 	}
 	return c
 }
 
-// PutText queues a message for the client. It does not block; a client that leaves 4 MiB unread is disconnected.
+// PutText queues a message for the client. It does not block. A client that leaves 4 MiB unread is disconnected.
 func (c *DataChannel) PutText(text []byte) { c.out.Put(text, len(text)) }
 
 // Full reports whether more than 1 MiB is queued, as [Socket.Full] does.
 func (c *DataChannel) Full() bool { return c.out.Full() }
 
-// Failures delivers an error if the channel cannot be written to, or the client is too slow ([ErrSlow]).
+// Failures returns a channel that receives an error if the data channel cannot be written to, or if the client is too
+// slow ([ErrSlow]).
 func (c *DataChannel) Failures() <-chan error { return c.failures }
 
 // flushTimeout limits how long the last messages may take to be sent.
@@ -79,7 +80,7 @@ func (c *DataChannel) onOpen(channel *rtc.Channel) {
 				c.log.Info("message too long for the client's data channel", "bytes", len(m), "most", channel.Limit())
 				return nil
 			}
-			if err := channel.Ready(ctx); err != nil {
+			if err := channel.WaitUntilReady(ctx); err != nil {
 				return err
 			}
 			return channel.Write(m)

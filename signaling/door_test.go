@@ -64,7 +64,7 @@ func dialPCM(t *testing.T, g *testkit.Gateway, first string) *pcmClient {
 	return c
 }
 
-func (c *pcmClient) send(text string) { c.T.Helper(); c.SendFrame(websocket.TextMessage, []byte(text)) }
+func (c *pcmClient) send(text string) { c.T.Helper(); c.SendTextFrame(text) }
 
 func (c *pcmClient) say(pcm []int16) {
 	c.T.Helper()
@@ -201,7 +201,7 @@ func TestADoorIsSmall(t *testing.T) {
 	c.send(`{"command":"hang up"}`)
 	c.expect("AssistantText", &text)
 	c.expect("TurnComplete", &turn)
-	if code := c.CloseCode(); code != websocket.CloseNormalClosure {
+	if code := c.AwaitCloseCode(); code != websocket.CloseNormalClosure {
 		t.Errorf("the door closed with %d", code)
 	}
 }

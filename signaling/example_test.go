@@ -82,7 +82,7 @@ func do(s *bridge.Session, mic *bridge.Microphone, m signaling.Message) error {
 // Notify implements bridge.Caller.
 func (c *pcmCall) Notify(e bridge.Event) {
 	kind := strings.TrimPrefix(fmt.Sprintf("%T", e.Body), "bridge.")
-	c.PutText(tools.Encode(map[string]any{"event": kind, "is": e}))
+	c.PutText(tools.EncodeOrEmpty(map[string]any{"event": kind, "is": e}))
 }
 
 // Lead and WriteFrame implement media.Output.

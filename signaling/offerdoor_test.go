@@ -55,7 +55,7 @@ func (c *offerCall) Serve(ctx context.Context, s *bridge.Session) error {
 		return err
 	}
 	defer peer.Close()
-	c.StartMedia(peer)
+	c.AttachVoiceAndSendAnswer(peer)
 	select {
 	case <-peer.Lost:
 		return nil

@@ -15,15 +15,15 @@ import (
 	"voxgate/signaling/access"
 )
 
-// Origin identifies the source of a page (RFC 6454): scheme, host and port in one spelling, for ==. The scheme's
-// default port is filled in.
+// Origin identifies the source of a page (RFC 6454) by scheme, host and port. The parts are normalized, and the
+// scheme's default port is filled in, so that origins can be compared by ==.
 type Origin struct{ scheme, host, port string }
 
 // opaqueOrigins lists the origins that browsers send for pages without a host: files (Electron), and sandboxed frames.
 var opaqueOrigins = []string{"null", "file://"}
 
-// ParseOrigin reads an origin such as "https://app.example.com". Letter case, a final slash and the default port make
-// no difference.
+// ParseOrigin parses an origin such as "https://app.example.com". It ignores letter case, a final slash and the default
+// port.
 func ParseOrigin(text string) (Origin, error) {
 	if slices.Contains(opaqueOrigins, text) {
 		return Origin{scheme: text}, nil
@@ -90,7 +90,7 @@ func normalizeHost(host string) string {
 }
 
 // ParseHost reads a host name of the gateway, and returns its normal form. It rejects a scheme, a port, a path and a
-// wildcard: they could not match.
+// wildcard, because such a text would never match a request.
 func ParseHost(text string) (string, error) {
 	switch {
 	case strings.Contains(text, "*"):
@@ -108,7 +108,7 @@ func ParseHost(text string) (string, error) {
 	return host, nil
 }
 
-// requestAddress is the host and port of a request; port is "" for the default port of the client's scheme.
+// requestAddress is the host and port of a request. port is "" if the client uses the default port of its scheme.
 type requestAddress struct{ host, port string }
 
 func splitAddress(text string) requestAddress {
@@ -119,11 +119,12 @@ func splitAddress(text string) requestAddress {
 	return requestAddress{normalizeHost(host), port}
 }
 
-// requestedAddress returns the host and port that the client of a request used. A trusted proxy's X-Forwarded-Host and
-// X-Forwarded-Port win over Host. Of several values the first is used: it comes from the proxy that the client reached.
+// requestedAddress returns the host and port that the client of a request has used. X-Forwarded-Host and
+// X-Forwarded-Port of a trusted proxy take precedence over Host. If they list several values, the first value is used,
+// because it is from the proxy that the client has reached.
 func requestedAddress(r *http.Request) requestAddress {
 	requested := splitAddress(r.Host)
-	if !access.From(r.Context()).Proxied() {
+	if !access.From(r.Context()).IsProxied() {
 		return requested
 	}
 	forwardedPort := firstValue(r, "X-Forwarded-Port")
@@ -143,20 +144,20 @@ func firstValue(r *http.Request, header string) string {
 	return strings.TrimSpace(first)
 }
 
-// usesTLS reports whether the client of a request has used TLS to the gateway, or to a trusted proxy in front of it.
+// usesTLS reports whether the client of a request has used TLS, to the gateway or to a trusted proxy in front of it.
 func usesTLS(r *http.Request) bool {
-	return r.TLS != nil || access.From(r.Context()).Proxied() && strings.EqualFold(firstValue(r, "X-Forwarded-Proto"), "https")
+	return r.TLS != nil || access.From(r.Context()).IsProxied() && strings.EqualFold(firstValue(r, "X-Forwarded-Proto"), "https")
 }
 
-// matchesOrigin reports whether a page of origin o was loaded from the requested host. If the request uses TLS, o must be
-// https, too: anyone on the network path can forge a page without TLS.
-func (a requestAddress) matchesOrigin(o Origin, withTLS bool) bool {
-	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!withTLS || o.scheme == "https")
+// isSameOrigin reports whether a page of origin o was loaded from the requested host. If the request has used TLS, the
+// scheme of o must be https, too, because anyone on the network path can forge a page without TLS.
+func (a requestAddress) isSameOrigin(o Origin, requestHasTLS bool) bool {
+	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!requestHasTLS || o.scheme == "https")
 }
 
-// RejectUnknownHost answers a request for an unknown host with 421 and returns true. The known hosts are localhost, IP
-// addresses, and hosts (see [ParseHost]). This prevents DNS rebinding. An IP address cannot be rebound.
-func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
+// RejectUnknownHost answers a request for an unknown host with 421, to prevent DNS rebinding. The known hosts are
+// localhost, all IP addresses (which cannot be rebound), and hosts (see [ParseHost]).
+func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) (isRejected bool) {
 	isKnown := func(host string) bool {
 		return host == "localhost" || net.ParseIP(host) != nil || slices.Contains(hosts, host)
 	}
@@ -167,9 +168,9 @@ func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) b
 	return true
 }
 
-// allowedOrigin reports whether a request comes from the gateway's own page or from one of origins. A request without
+// isAllowedOrigin reports whether a request comes from the gateway's own page or from one of origins. A request without
 // Origin does not come from a page.
-func allowedOrigin(r *http.Request, origins []Origin) bool {
+func isAllowedOrigin(r *http.Request, origins []Origin) bool {
 	values := r.Header.Values("Origin")
 	if len(values) == 0 {
 		return true
@@ -178,5 +179,5 @@ func allowedOrigin(r *http.Request, origins []Origin) bool {
 		return false
 	}
 	origin, err := ParseOrigin(values[0])
-	return err == nil && (requestedAddress(r).matchesOrigin(origin, usesTLS(r)) || slices.Contains(origins, origin))
+	return err == nil && (requestedAddress(r).isSameOrigin(origin, usesTLS(r)) || slices.Contains(origins, origin))
 }

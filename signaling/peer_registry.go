@@ -14,17 +14,18 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// connectTimeout limits how long a peer may take from its answer until it is connected.
+// connectTimeout limits how long a peer may take to connect after its offer was answered.
 const connectTimeout = 15 * time.Second
 
-// PeerSession adapts a conversation to [rtc.Session], for any endpoint with a WebRTC peer.
+// PeerSession makes a conversation usable as an [rtc.Session]. It is for all endpoints with a WebRTC peer.
 type PeerSession struct{ *bridge.Session }
 
 // Mic implements [rtc.Session].
 func (s PeerSession) Mic(rate int) (media.Sink, error) { return s.Session.NewMicrophone(rate) }
 
-// HTTPCall is a WebRTC call that begins with one HTTP request. An endpoint embeds it, and adds Serve and Notify of a
-// [bridge.Caller]. Serve calls AnswerOffer, then StartMedia, and returns when the peer is lost.
+// HTTPCall is a WebRTC call that begins with one HTTP request. An endpoint embeds it in its own type, which adds the
+// methods Serve and Notify of a [bridge.Caller]. Serve must call AnswerOffer, then AttachVoiceAndSendAnswer, and must
+// return when the peer is lost.
 type HTTPCall struct {
 	Offer rtc.Offer
 
@@ -37,13 +38,13 @@ type HTTPCall struct {
 // AsHTTPCall returns the call itself, for [PeerRegistry].
 func (h *HTTPCall) AsHTTPCall() *HTTPCall { return h }
 
-// RunInCall runs a function in the goroutine of the call's Serve, for a further HTTP request. It blocks until the
-// function has returned, and returns the function's error. It returns goneErr if the call has ended, or the error of
-// ctx.
-func (h *HTTPCall) RunInCall(ctx context.Context, goneErr error, do func() error) error {
+// RunInCall runs f in the goroutine of the call's Serve. It is for further HTTP requests that belong to the call. It
+// blocks until f has returned, and returns the error of f. If the call has ended, it returns goneErr. If ctx is done
+// first, it returns the error of ctx.
+func (h *HTTPCall) RunInCall(ctx context.Context, goneErr error, f func() error) error {
 	done := make(chan error, 1)
 	select {
-	case h.requests <- func() { done <- do() }:
+	case h.requests <- func() { done <- f() }:
 	case <-h.done:
 		return goneErr
 	case <-ctx.Done():
@@ -62,7 +63,7 @@ func (h *HTTPCall) RunInCall(ctx context.Context, goneErr error, do func() error
 	}
 }
 
-// Requests delivers the functions that RunInCall was given: Serve must call each.
+// Requests returns a channel with the functions that RunInCall was given. Serve must call each of them.
 func (h *HTTPCall) Requests() <-chan func() { return h.requests }
 
 // HangUp ends the conversation.
@@ -72,7 +73,7 @@ func (h *HTTPCall) HangUp() {
 	}
 }
 
-// Peer is the peer of an [HTTPCall].
+// Peer is the WebRTC connection of an [HTTPCall], with the answer to its offer.
 type Peer struct {
 	*rtc.Peer
 	SDP       string          // SDP answer to the offer
@@ -87,9 +88,9 @@ type Peer struct {
 // HasLeft reports whether the peer is lost because the client has closed it.
 func (p *Peer) HasLeft() bool { return p.hasLeft.Load() }
 
-// AnswerOffer creates the peer of a conversation and answers the offer. It sets Cameras, OnConnected and
-// OnConnectionLost of o, and Session if that is nil. A [rtc.RefusedError] describes a bad offer. The caller must close
-// the peer.
+// AnswerOffer creates the peer of a conversation and answers the offer. It overwrites Cameras, OnConnected and
+// OnConnectionLost in o, and sets Session if o has none. If the offer is bad, the error is a [rtc.RefusedError]. The
+// caller must close the peer.
 func (h *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*Peer, error) {
 	h.session.Store(s)
 	connected, lost := make(chan struct{}), make(chan struct{})
@@ -118,8 +119,8 @@ func (h *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOption
 	return p, nil
 }
 
-// NullOutput is an output that discards the voice. It takes the voice in real time, as recordings and transcripts
-// expect.
+// NullOutput is an output that discards the voice. It accepts the voice only in real time, because recordings and
+// transcripts rely on that.
 type NullOutput struct{}
 
 // Lead implements [media.Output].
@@ -128,7 +129,8 @@ func (NullOutput) Lead() time.Duration { return 0 }
 // WriteFrame implements [media.Output].
 func (NullOutput) WriteFrame(media.Frame) error { return nil }
 
-// Output returns the output for the model's voice: the client, or a null output if its offer accepts no audio.
+// Output returns the output for the model's voice. It is the client's track, or a null output if the client's offer
+// accepts no audio.
 func (p *Peer) Output() media.Output {
 	if voice := p.VoiceOutput(); voice != nil {
 		return voice
@@ -136,8 +138,8 @@ func (p *Peer) Output() media.Output {
 	return NullOutput{}
 }
 
-// StartMedia attaches the voice and sends the answer.
-func (h *HTTPCall) StartMedia(p *Peer) {
+// AttachVoiceAndSendAnswer attaches the output for the model's voice, and answers the HTTP request with the SDP answer.
+func (h *HTTPCall) AttachVoiceAndSendAnswer(p *Peer) {
 	h.session.Load().AttachOutput(p.Output())
 	h.answerSDP <- p.SDP
 }
@@ -161,8 +163,8 @@ type PeerRegistry[C interface {
 	recentlyEnded access.TTLCache[string, struct{}] // IDs of calls that have ended
 }
 
-// endedCallTime is the minimum time for which the ID of an ended call is kept. A page closes its peer first, which ends
-// the call. Its later request to end the call is then not an error.
+// endedCallTime is the minimum time for which the ID of an ended call is kept. When a page closes its peer, the call
+// ends. The page then sends a request to end the call, which must not fail.
 const endedCallTime = time.Minute
 
 // HasEnded reports whether the call with this ID has ended recently.
@@ -183,9 +185,9 @@ func (p *PeerRegistry[C]) removeCall(id string) {
 }
 
 // StartCall starts a call for the offer of a request. The call outlives the request. StartCall blocks until the answer
-// is available. If the conversation ends before that, it returns the reason.
-func (p *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id string, c C, open bridge.SessionRequest) (sdp string,
-	err error,
+// is available. If the conversation ends before there is an answer, StartCall returns the reason.
+func (p *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id string, c C, open bridge.SessionRequest) (
+	sdp string, err error,
 ) {
 	ctx, leave := OutliveRequest(r.Context())
 	if leave == nil {

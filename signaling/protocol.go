@@ -13,19 +13,19 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Protocol describes an endpoint to the program. The endpoint's folder declares it in protocol.go, with the settings
-// that only this endpoint reads.
+// Protocol describes a protocol to the program. The folder of the protocol's endpoint declares it in protocol.go, with
+// the settings that only this endpoint reads.
 type Protocol struct {
 	Name string
 
 	// AddFlags adds the protocol's settings to the program's flags. It may be nil.
 	AddFlags func(f *flag.FlagSet)
 
-	// Check checks the files of the settings without starting anything. It calls check with a flag, its value, and a
-	// function that reads the file. It may be nil.
+	// Check checks the files that the protocol's settings name, without starting anything. For each file it calls check
+	// with the flag, its value, and a function that reads the file. Check may be nil.
 	Check func(folder *agents.Folder, check func(flag, value string, read func() error))
 
-	// Open returns the protocol's endpoints. end, unless it is nil, closes them.
+	// Open returns the protocol's endpoints. end closes them, and may be nil.
 	Open func(e *Environment) (endpoints []Endpoint, end func(), err error)
 }
 
@@ -52,11 +52,11 @@ type Environment struct {
 
 // TextModels serves requests to text models.
 type TextModels interface {
-	// GenerateContent sends a request to a model, and calls piece with each GenerateContentResponse of the answer. It
-	// blocks until the answer has ended. The cost is charged to the account. The error wraps [bridge.ErrBudget] if the
-	// account's budget is too low.
+	// GenerateContent sends a request to a model, and calls onPiece with each GenerateContentResponse of the answer. It
+	// blocks until the answer has ended. It charges the cost to the account. If the account's budget is too low, the
+	// error wraps [bridge.ErrBudget].
 	GenerateContent(
-		ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+		ctx context.Context, account bridge.Account, model string, request json.RawMessage, onPiece func(json.RawMessage) error,
 	) (bridge.Cost, error)
 
 	// CheckModel returns an error if a model does not exist.

@@ -10,7 +10,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// ProxiedHeader marks a request that another gateway has forwarded: it is not forwarded again.
+// ProxiedHeader marks a request that another gateway has forwarded, so that it is not forwarded again.
 const ProxiedHeader = access.ProxiedHeader
 
 // NodeTimeout limits how long another gateway may take to begin its answer.
@@ -22,13 +22,13 @@ var NodeTransport http.RoundTripper = &http.Transport{
 	DisableKeepAlives: true, ResponseHeaderTimeout: NodeTimeout, MaxResponseHeaderBytes: 64 << 10,
 }
 
-// ProxyTo proxies a request to another gateway. It blocks until the answer, or a WebSocket, has ended. It returns false
-// if the address is unknown, or the request was proxied already. If the other gateway does not answer, failed must
-// answer the request.
+// ProxyTo proxies a request to another gateway. It blocks until the whole answer was sent, or the WebSocket has ended.
+// It does nothing, and returns false, if the address is unknown, or if the request was proxied already. If the other
+// gateway does not answer, onError must answer the request.
 //
 // The other gateway gets the client's identity, but not its credentials. token replaces the access token of the request
 // unless it is empty.
-func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
+func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, onError func(error)) (isProxied bool) {
 	visitor := access.From(r.Context())
 	to := visitor.NodeURL(node)
 	if to == nil || r.Header.Get(ProxiedHeader) != "" {
@@ -47,7 +47,7 @@ func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed 
 			}
 			return nil
 		},
-		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed(err) },
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { onError(err) },
 	}
 	out := NewChunkedWriter(w, chunkTimeout)
 	proxy.ServeHTTP(out, r)
@@ -58,17 +58,17 @@ func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed 
 // chunkTimeout limits how long a client may take to read a chunk of another gateway's answer.
 const chunkTimeout = 30 * time.Second
 
-// ChunkedWriter is an [http.ResponseWriter] for a streamed answer. Each chunk renews the write deadline, because the HTTP
-// server's deadline limits the whole answer.
+// ChunkedWriter is an [http.ResponseWriter] for a streamed answer. It renews the write deadline with each chunk,
+// because the deadline that the HTTP server sets is for the whole answer.
 type ChunkedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
 }
 
-// NewChunkedWriter returns a writer to w. The client must read each chunk within the given time.
-func NewChunkedWriter(w http.ResponseWriter, within time.Duration) *ChunkedWriter {
-	return &ChunkedWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: within}
+// NewChunkedWriter returns a writer to w. The client must read each chunk within the timeout.
+func NewChunkedWriter(w http.ResponseWriter, timeout time.Duration) *ChunkedWriter {
+	return &ChunkedWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}
 }
 
 // Unwrap supports [http.ResponseController].
@@ -87,8 +87,8 @@ func (c *ChunkedWriter) renewDeadline() {
 	_ = c.control.SetWriteDeadline(time.Now().Add(c.timeout)) // fails only if the writer supports no deadline
 }
 
-// OwnedID returns an ID for this gateway. In a cluster the ID ends in the gateway's name, which lets [ProxyToOwner]
-// find it.
+// OwnedID returns an ID for an object of this gateway, such as a call. In a cluster the ID ends in the gateway's name,
+// so that [ProxyToOwner] can find the gateway.
 func OwnedID(host *bridge.Host, id string) string {
 	if name := host.NodeName(); name != "" {
 		id += "_" + name
@@ -96,9 +96,9 @@ func OwnedID(host *bridge.Host, id string) string {
 	return id
 }
 
-// ProxyToOwner is [ProxyTo] for the gateway that an ID of [OwnedID] names. It also returns false for this gateway, or
-// one that is gone.
-func ProxyToOwner(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
+// ProxyToOwner calls [ProxyTo] for the gateway that is named in an ID (see [OwnedID]). It does nothing, and returns
+// false, if that is this gateway, or a gateway that no longer exists.
+func ProxyToOwner(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, onError func(error)) (isProxied bool) {
 	name := id[strings.LastIndex(id, "_")+1:]
 	if name == "" || name == host.NodeName() {
 		return false
@@ -109,7 +109,7 @@ func ProxyToOwner(w http.ResponseWriter, r *http.Request, host *bridge.Host, id,
 	}
 	for node := range nodes {
 		if strings.HasPrefix(node, name+" ") && access.From(r.Context()).NodeURL(node) != nil {
-			return ProxyTo(w, r, node, token, failed)
+			return ProxyTo(w, r, node, token, onError)
 		}
 	}
 	return false

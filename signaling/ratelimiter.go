@@ -12,25 +12,26 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits of one connection, WebSocket or data channel. Audio in chunks of 20 ms is 50 messages a second. Blocks of an
-// audio worklet (128 samples at 48 kHz) are 375.
+// Limits of one connection, which is a WebSocket or a data channel. For comparison: audio in chunks of 20 ms has 50
+// messages a second, and blocks of an audio worklet (128 samples at 48 kHz) are 375 messages a second.
 const (
 	messageRate = 500 // messages per second
-	// messageBurst is 10 s of audio in chunks of 5 ms, as after a lost connection.
+	// messageBurst is 10 s of audio in chunks of 5 ms. Clients send so much at once after a lost connection.
 	messageBurst = 2000
-	// heavyCost is the weight in messageRate of a message that is rejected, or is neither audio nor a PIECE: it takes at
-	// least ten times as long as audio. This limits such messages to 50 per second, which is more than a client needs.
+	// heavyCost is the number of messages that a heavy message counts as in messageRate. Rejected messages are heavy,
+	// and so are all messages except audio and PIECE, because their processing takes at least ten times as long as that
+	// of audio. So a client can send 50 heavy messages per second, which is more than clients need.
 	heavyCost = 10
 
-	// byteRate is 32 times the rate of stereo-quality audio (48 kHz in base64), or four pictures of 1 MB a second.
+	// byteRate is enough for four pictures of 1 MB a second. It is 32 times the rate of mono PCM at 48 kHz in base64.
 	byteRate = 4 << 20 // bytes per second
-	// byteBurst, in bytes, admits the longest message of our client protocol at once.
+	// byteBurst, in bytes, is large enough for the longest message of our client protocol.
 	byteBurst = 12 << 20
 
-	// workShare limits the time for processing the messages of one connection, except audio and pictures: 0.1 s per
-	// second. It is measured as wall-clock time, which is exact enough, because people send few such messages.
+	// workShare limits the time for processing the messages of one connection to 0.1 s per second. Audio and pictures
+	// do not count. The time is wall-clock time, which is exact enough because people send few such messages.
 	workShare = 0.1
-	// workBurst is the processing time that is allowed at once, without a pause. The longest message takes 0.2 s.
+	// workBurst is the processing time that a client may use at once. The longest message takes 0.2 s.
 	workBurst = 500 * time.Millisecond
 )
 
@@ -44,8 +45,8 @@ var RateLimitMessage = fmt.Sprintf(
 	byteRate,
 )
 
-// RateLimiter throttles a client that exceeds its limit on one connection: reading pauses, so TCP or SCTP slow the
-// client down. It is safe for concurrent use.
+// RateLimiter throttles a client that exceeds a limit on one connection. The gateway then pauses reading, so that TCP
+// or SCTP slow the client down. It is safe for concurrent use.
 type RateLimiter struct {
 	messages, bytes *rate.Limiter
 	work            *rate.Limiter // limits processing time, in microseconds
@@ -54,7 +55,8 @@ type RateLimiter struct {
 	release         func() // closes done
 }
 
-// NewRateLimiter returns the limiter of a connection other than a [WSConn]. Call Release when the connection ends.
+// NewRateLimiter returns a limiter for one connection. Call Release when the connection ends. A [WSConn] has its own
+// limiter.
 func NewRateLimiter() *RateLimiter {
 	p := &RateLimiter{
 		messages: rate.NewLimiter(messageRate, messageBurst), bytes: rate.NewLimiter(byteRate, byteBurst),
@@ -64,22 +66,22 @@ func NewRateLimiter() *RateLimiter {
 	return p
 }
 
-// Release ends all waits.
+// Release makes all waiting calls return.
 func (r *RateLimiter) Release() { r.release() }
 
-// AdmitMessage blocks until a received message of this length, in bytes, may be processed.
-func (r *RateLimiter) AdmitMessage(bytes int) {
+// WaitUntilAllowed blocks until a received message of this length, in bytes, may be processed.
+func (r *RateLimiter) WaitUntilAllowed(bytes int) {
 	r.waitBytes(bytes)
 	r.waitMessage()
 }
 
-// ChargeTime charges the client for the time that processing its message took, unless the message was audio or a
-// picture. If the client exceeds workShare, its next messages wait. ChargeTime itself does not block.
-func (r *RateLimiter) ChargeTime(took time.Duration) {
-	r.work.ReserveN(time.Now(), int(min(took, workBurst)/time.Microsecond))
+// ChargeTime records how long the processing of a client's message took. Do not call it for audio and pictures. If the
+// client exceeds workShare, its next messages have to wait. ChargeTime itself does not block.
+func (r *RateLimiter) ChargeTime(duration time.Duration) {
+	r.work.ReserveN(time.Now(), int(min(duration, workBurst)/time.Microsecond))
 }
 
-// waitMessage waits until a received message may be read, or until Release.
+// waitMessage waits until a received message may be processed, or until Release.
 func (r *RateLimiter) waitMessage() {
 	r.waitFor(r.messages, 1)
 	r.waitFor(r.work, 0)
@@ -100,11 +102,14 @@ func (r *RateLimiter) waitFor(l *rate.Limiter, n int) {
 	}
 }
 
-// ChargeHeavy charges heavyCost for the message being processed. The next message may have to wait for that.
+// ChargeHeavy makes the message that is being processed count as heavyCost messages. The next message may have to wait
+// for that.
 func (r *RateLimiter) ChargeHeavy() { r.messages.ReserveN(time.Now(), heavyCost-1) }
 
-// TakeThrottleWarning reports whether the client was throttled, and should be warned. It returns true once.
-func (r *RateLimiter) TakeThrottleWarning() bool { return r.throttleState.CompareAndSwap(1, 2) }
+// TakeThrottleWarning reports whether the client was throttled and must still be warned. It returns true only once.
+func (r *RateLimiter) TakeThrottleWarning() (shouldWarn bool) {
+	return r.throttleState.CompareAndSwap(1, 2)
+}
 
 // limitedWriter is a response writer whose Hijack returns a rate-limited connection.
 type limitedWriter struct {
@@ -121,7 +126,7 @@ func (w limitedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return limitedConn{conn, w.limiter}, rw, nil
 }
 
-// limitedConn is a rate-limited connection. One goroutine reads.
+// limitedConn is a rate-limited connection. Only one goroutine may read from it.
 type limitedConn struct {
 	net.Conn
 	limiter *RateLimiter

@@ -24,7 +24,7 @@ func TestPaceOfWork(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p, began := signaling.NewRateLimiter(), time.Now()
 			for range test.n {
-				p.AdmitMessage(10)
+				p.WaitUntilAllowed(10)
 				time.Sleep(test.each)
 				p.ChargeTime(test.each)
 			}
@@ -44,7 +44,7 @@ func TestPaceEnds(t *testing.T) {
 			p.ChargeTime(time.Second)
 		}
 		time.AfterFunc(time.Second, p.Release)
-		if p.AdmitMessage(10); time.Since(began) != time.Second {
+		if p.WaitUntilAllowed(10); time.Since(began) != time.Second {
 			t.Errorf("it waited until %v", time.Since(began))
 		}
 	})

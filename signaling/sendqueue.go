@@ -8,17 +8,18 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// maxQueuedBytes limits the queue of a slow client. Above it the client is disconnected: its audio would be seconds
-// old.
+// maxQueuedBytes limits the queue of a slow client, in bytes. If the queue is longer, the client is disconnected,
+// because its audio would be seconds old.
 const maxQueuedBytes = 4 << 20
 
-// fullBytes is the queue size above which audio is held back: the size of about 15 s of audio in base64.
+// fullBytes is the queue size above which audio is held back, in bytes. It is about 15 s of audio in base64.
 const fullBytes = maxQueuedBytes / 4
 
 // ErrSlow reports that a client does not read what the gateway sends.
 var ErrSlow = rtc.ErrSlow
 
-// SendQueue holds the messages for one client. Put never blocks; one goroutine calls Run, which writes them.
+// SendQueue holds the messages for one client. Put never blocks. One goroutine must call Run, which writes the
+// messages.
 type SendQueue[T any] struct {
 	wake chan struct{}
 
@@ -37,8 +38,8 @@ type item[T any] struct {
 // NewSendQueue returns an empty queue.
 func NewSendQueue[T any]() *SendQueue[T] { return &SendQueue[T]{wake: make(chan struct{}, 1)} }
 
-// Put queues a value of size bytes. Beyond 4 MiB it drops the value, and Run returns [ErrSlow]. After Close it drops
-// the value.
+// Put queues a value of size bytes. If more than 4 MiB are queued, it drops the value, and Run returns [ErrSlow]. After
+// Close it drops all values.
 func (s *SendQueue[T]) Put(value T, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +63,7 @@ func (s *SendQueue[T]) Full() bool {
 	return s.queuedBytes > fullBytes
 }
 
-// Close makes the queue drop all further values; Run returns when the queue is empty.
+// Close makes the queue drop all further values. Run returns when it has written the values that are already queued.
 func (s *SendQueue[T]) Close() {
 	s.mu.Lock()
 	s.isClosed = true
@@ -77,8 +78,8 @@ func (s *SendQueue[T]) wakeWriter() {
 	}
 }
 
-// Run calls write with one value after the other. It returns nil when the queue is closed and empty, and [ErrSlow] if
-// too much is queued. It returns the error of ctx or of write if one of them ends it.
+// Run calls write with one value after the other. It returns nil when the queue is closed and empty. It returns
+// [ErrSlow] if too much is queued, and otherwise the error of write or of ctx.
 func (s *SendQueue[T]) Run(ctx context.Context, write func(context.Context, T) error) error {
 	for {
 		value, ok, done, err := s.takeNext()
@@ -101,7 +102,9 @@ func (s *SendQueue[T]) Run(ctx context.Context, write func(context.Context, T) e
 	}
 }
 
-func (s *SendQueue[T]) takeNext() (value T, ok, done bool, err error) {
+// takeNext removes the oldest value and returns it. ok is false if the queue is empty. isDone is true if no more values
+// will follow.
+func (s *SendQueue[T]) takeNext() (value T, ok, isDone bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isSlow {

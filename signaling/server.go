@@ -1,9 +1,10 @@
-// Package signaling connects clients with the gateway: the parts that all endpoints share.
+// Package signaling contains the parts that all endpoints share. Endpoints connect clients with the gateway.
 //
 // [Server] checks host and origin of requests, and ends all connections at the shutdown. [ServeSocket] runs a call over
 // a WebSocket: it reads with size and rate limits, writes, pings, sends the close frame, and waits for its goroutines.
-// An endpoint therefore starts no goroutines of its own. [PeerRegistry] runs WebRTC calls that begin with one HTTP
-// request. The example is a complete endpoint. Each endpoint is a subfolder; none depends on another.
+// So endpoints need not start goroutines of their own. [PeerRegistry] runs WebRTC calls that begin with one HTTP
+// request. The package's example is a complete endpoint. Each endpoint is in a subfolder, and does not depend on other
+// endpoints.
 package signaling
 
 import (
@@ -31,8 +32,8 @@ type Options struct {
 	Origins []Origin // origins whose pages may connect, in addition to the gateway's own pages
 	Hosts   []string // names of this gateway as returned by ParseHost, in addition to localhost and addresses
 	Access  *access.Gate
-	// OnRefused is called with the name of the rule when a host or an origin was rejected; may be nil. OnRefused must
-	// not block.
+	// OnRefused is called with the name of a rule when a host or an origin was rejected. It must not block, and may be
+	// nil.
 	OnRefused func(rule string)
 	Logger    *slog.Logger
 }
@@ -43,8 +44,8 @@ type Endpoint struct {
 	Handler http.Handler // for requests other than WebSockets; nil means only Socket is served
 	Socket  http.Handler // for WebSockets at the same path; nil means none are accepted
 
-	// Public allows requests from pages of any origin, such as for the web page. Those pages cannot read the answers.
-	// WebSockets are never public.
+	// Public allows requests from pages of any origin, for example requests for the web page. Pages of other origins
+	// cannot read the answers. WebSockets are never public.
 	Public bool
 }
 
@@ -89,11 +90,13 @@ func NewServer(o Options, endpoints ...Endpoint) *Server {
 }
 
 // bodyTimeout limits the time for reading a request's body. Without it, a client that never sends its body would keep a
-// connection occupied. 64 KiB arrive in time at 105 kbit/s. Package geminirest has longer bodies and its own deadline.
+// connection occupied. In this time, 64 KiB arrive at 105 kbit/s. Package geminirest accepts longer bodies, and sets
+// its own deadline.
 const bodyTimeout = 5 * time.Second
 
-// setBodyDeadline sets a read deadline for the body of a request, and clears it when all of the body has been read. The
-// answer may take longer than the deadline: net/http reads during the answer, and a failed read cancels the request.
+// setBodyDeadline sets a read deadline for the body of a request, and clears it when the whole body was read. The
+// deadline must be cleared because the answer may take longer: net/http reads from the connection during the answer,
+// and cancels the request if that fails.
 func setBodyDeadline(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -133,7 +136,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.TLS != nil {
 		w.Header().Set("Strict-Transport-Security", "max-age=31536000") // a year, as hstspreload.org asks for
 	}
-	if origin := r.Header.Get("Origin"); origin != "" && allowedOrigin(r, s.options.Origins) {
+	if origin := r.Header.Get("Origin"); origin != "" && isAllowedOrigin(r, s.options.Origins) {
 		w.Header().Set("Access-Control-Allow-Origin", origin)
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" { // a preflight (Fetch, 3.2.2)
 			w.Header().Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE, OPTIONS")
@@ -149,8 +152,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var slashes = regexp.MustCompile(`//+`)
 
-// normalizePath removes doubled slashes, which Google's SDKs write, and a final slash if only the path without it is
-// served. It changes the path in place of a redirect, which many clients do not follow.
+// normalizePath changes the path of a request. It removes doubled slashes, because Google's SDKs write them. It removes
+// a final slash if only the path without the slash is served. It does not redirect, because many clients do not follow
+// redirects.
 func (s *Server) normalizePath(r *http.Request) {
 	r.URL.Path, r.URL.RawPath = slashes.ReplaceAllString(r.URL.Path, "/"), slashes.ReplaceAllString(r.URL.RawPath, "/")
 	if len(r.URL.Path) < 2 || !strings.HasSuffix(r.URL.Path, "/") || !s.isCatchAll(r) {
@@ -163,14 +167,14 @@ func (s *Server) normalizePath(r *http.Request) {
 	}
 }
 
-// isCatchAll reports whether a request matches no pattern, or only one that ends in a wildcard.
+// isCatchAll reports whether a request matches no pattern, or only a pattern that ends in a wildcard.
 func (s *Server) isCatchAll(r *http.Request) bool {
 	_, pattern := s.mux.Handler(r)
 	return pattern == "" || strings.HasSuffix(pattern, "/") || strings.HasSuffix(pattern, "...}")
 }
 
-// wrapEndpoint returns an endpoint's handler with the common checks. The endpoint itself authorizes the client by
-// [access.Client.Authorize].
+// wrapEndpoint returns an endpoint's handler with the checks that apply to all endpoints. The endpoint itself must
+// authorize the client with [access.Client.Authorize].
 func (s *Server) wrapEndpoint(d Endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, public := d.Handler, d.Public
@@ -183,7 +187,7 @@ func (s *Server) wrapEndpoint(d Endpoint) http.Handler {
 		if websocket.IsWebSocketUpgrade(r) {
 			handler, public = d.Socket, false
 		}
-		allowed := allowedOrigin(r, s.options.Origins)
+		allowed := isAllowedOrigin(r, s.options.Origins)
 		switch {
 		case handler == nil && d.Handler == nil:
 			http.Error(w, "This address is for WebSockets.", http.StatusUpgradeRequired)
@@ -209,8 +213,8 @@ func (s *Server) wrapEndpoint(d Endpoint) http.Handler {
 	})
 }
 
-// serveHandler calls a handler. After a panic in it the client gets status 500. If the answer had already begun, its
-// text ends with the error.
+// serveHandler calls a handler. If the handler panics, the client gets status 500. If the answer has already begun, an
+// error text is appended to it instead.
 func (s *Server) serveHandler(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	crash.Run(s.options.Logger, "request", func(error) {
 		http.Error(w, "An internal error of the gateway.", http.StatusInternalServerError)
@@ -232,7 +236,7 @@ type requestEntry struct {
 	label  string // same as openConn.label
 }
 
-// loggerOf returns the logger of the server of a request, or nil.
+// loggerOf returns the logger of the server that serves the request of ctx, or nil.
 func loggerOf(ctx context.Context) *slog.Logger {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {
@@ -242,7 +246,8 @@ func loggerOf(ctx context.Context) *slog.Logger {
 }
 
 // OutliveRequest returns a context for work that continues after the request of ctx, such as a call. The context ends
-// when the server is closed. Close waits until leave is called. leave is nil at a shutdown, or outside of a [Server].
+// when the server is closed, and Close then waits until leave is called. leave is nil if the server is being closed, or
+// if ctx does not belong to a request of a [Server].
 func OutliveRequest(ctx context.Context) (outliving context.Context, leave func()) {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {
@@ -251,8 +256,8 @@ func OutliveRequest(ctx context.Context) (outliving context.Context, leave func(
 	return e.trackConn(context.WithoutCancel(ctx))
 }
 
-// IsStopping reports whether the server of a request is being closed. If so, this is probably why a conversation has
-// just ended.
+// IsStopping reports whether the server that serves the request of ctx is being closed. If so, this is probably why a
+// conversation has just ended.
 func IsStopping(ctx context.Context) bool {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {
@@ -263,7 +268,8 @@ func IsStopping(ctx context.Context) bool {
 	return e.server.closed
 }
 
-// trackConn registers a connection. Close ends its context, and waits until leave is called. After Close, leave is nil.
+// trackConn registers a connection. When the server is closed, Close ends the connection's context, and waits until
+// leave is called. If Close has already been called, leave is nil.
 func (e requestEntry) trackConn(parent context.Context) (ctx context.Context, leave func()) {
 	s := e.server
 	s.mu.Lock()
@@ -286,8 +292,8 @@ func (e requestEntry) trackConn(parent context.Context) (ctx context.Context, le
 	}
 }
 
-// Close ends the open connections, and blocks until they have ended or ctx is done. The error names those that have not
-// ended.
+// Close ends the open connections, and blocks until they have ended or ctx is done. The error names the connections
+// that have not ended.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

@@ -25,40 +25,41 @@ type Outgoing struct {
 	Data []byte
 	Text bool
 
-	// If CurrentGeneration is not nil, the message is dropped if CurrentGeneration exceeds Generation when it is written.
-	// Voice uses them: an interruption raises CurrentGeneration.
+	// CurrentGeneration and Generation are used for voice. The message is dropped if CurrentGeneration has exceeded
+	// Generation by the time the message is written, because an interruption increments CurrentGeneration.
+	// CurrentGeneration may be nil.
 	CurrentGeneration *atomic.Uint32
 	Generation        uint32
 
 	Route int // used only by [SocketOptions].Write
 }
 
-// SocketOptions configure a WebSocket of an endpoint. All fields are optional, but one of Limit and Read is required.
+// SocketOptions configure a WebSocket of an endpoint. Either Limit or Read must be set. All other fields are optional.
 type SocketOptions struct {
-	// Limit is the maximum size of a message in bytes, except for [Socket.ReadFirst].
+	// Limit is the maximum size of a message in bytes. [Socket.ReadFirst] has a limit of its own.
 	Limit int
-	// Read reads a message if the maximum size depends on the message; it replaces Limit. Its results become the
+	// Read reads a message. It replaces Limit if the maximum size depends on the message. Its results become the
 	// message's Data and Err.
 	Read func(message io.Reader, text bool) ([]byte, error)
 
-	// Write replaces writing to the socket. It is called by one goroutine, with one message after the other. An error
-	// ends the call.
+	// Write is called instead of writing to the socket. One goroutine calls it with one message after the other. If it
+	// returns an error, the call ends.
 	Write func(ctx context.Context, m Outgoing) error
 
-	// CloseReason translates the end of a call into a close code and reason of the protocol. If nil, the function
-	// [CloseReason] does it.
+	// CloseReason translates the end of a call into a close code and reason of the protocol. If it is nil, the function
+	// [CloseReason] is used.
 	CloseReason func(err error) (code int, reason string)
 
 	// OnRoundTrip is called with the client's round-trip time every 5 s. It must not block.
 	OnRoundTrip func(time.Duration)
 
-	// Subprotocol is the registered name of a WebSocket subprotocol (RFC 6455, section 11.5). It is confirmed to
-	// clients that offer it.
+	// Subprotocol is the registered name of a WebSocket subprotocol (RFC 6455, section 11.5). The gateway confirms it
+	// to clients that offer it.
 	Subprotocol string
 }
 
 // Socket is a client's WebSocket. [ServeSocket] reads, writes, pings and closes it. Its methods are safe for concurrent
-// use, except those that read.
+// use, except the methods that read.
 type Socket struct {
 	conn       *WSConn
 	options    SocketOptions
@@ -70,8 +71,9 @@ type Socket struct {
 	log        *slog.Logger // logs panics; may be nil
 }
 
-// ServeSocket accepts a WebSocket and calls serve, which usually calls [voxgate/bridge.Host.Serve]. Then it sends
-// queued messages and the close frame for serve's error. It blocks until all its goroutines have ended.
+// ServeSocket accepts a WebSocket and calls serve, which usually calls [voxgate/bridge.Host.Serve]. When serve has
+// returned, it sends the queued messages, and a close frame for the error of serve. It blocks until all its goroutines
+// have ended.
 //
 // The ctx of serve ends when the gateway stops, or the client is too slow ([ErrSlow]) or cannot be written to.
 func ServeSocket(w http.ResponseWriter, r *http.Request, o SocketOptions, serve func(ctx context.Context, s *Socket) error) {
@@ -103,8 +105,8 @@ func ServeSocket(w http.ResponseWriter, r *http.Request, o SocketOptions, serve 
 	})
 	crash.Run(s.log, "caller", func(e error) { err = e }, func() { err = serve(ctx, s) })
 	close(s.serveDone)
-	s.DrainWrites()
-	conn.SendGoodbye(s.options.CloseReason(err))
+	s.FinishWrites()
+	conn.SendCloseFrame(s.options.CloseReason(err))
 	if s.clientGone == nil { // closing with unread data resets the connection, and the close frame may be lost
 		s.StartReading(func(Message) {})
 	}
@@ -121,45 +123,46 @@ func (s *Socket) writeMessage(_ context.Context, m Outgoing) error {
 	return s.conn.Write(m.Data, m.Text)
 }
 
-// Put queues a message for the client. It does not block; a client that leaves 4 MiB unread is disconnected.
+// Put queues a message for the client. It does not block. A client that leaves 4 MiB unread is disconnected.
 func (s *Socket) Put(m Outgoing) { s.out.Put(m, len(m.Data)) }
 
 // PutText queues a text message for the client, as Put does.
 func (s *Socket) PutText(text []byte) { s.Put(Outgoing{Data: text, Text: true}) }
 
-// DrainWrites blocks until all queued messages are written, or cannot be written. Later messages are dropped.
-// ServeSocket calls it after serve.
-func (s *Socket) DrainWrites() {
+// FinishWrites blocks until all queued messages are written, or writing has failed. Messages that are queued later are
+// dropped. [ServeSocket] calls FinishWrites after serve.
+func (s *Socket) FinishWrites() {
 	s.out.Close()
 	<-s.writerDone
 }
 
-// Full implements [voxgate/media.BackpressureOutput]. It reports whether more than 1 MiB is queued: the caller should then
-// hold back audio.
+// Full implements [voxgate/media.BackpressureOutput]. It reports whether more than 1 MiB is queued. The caller should
+// then hold back audio.
 func (s *Socket) Full() bool { return s.out.Full() }
 
-// WriterDone is closed when nothing more will be written: after DrainWrites, or after a write has failed or the client
-// was too slow.
+// WriterDone returns a channel that is closed when nothing more will be written: after FinishWrites, after a failed
+// write, or if the client was too slow.
 func (s *Socket) WriterDone() <-chan struct{} { return s.writerDone }
 
-// ChargeTime charges the client for the time that processing its message took, unless the message was audio or a
-// picture. A client that needs more than 0.1 s per second in the long run is throttled.
-func (s *Socket) ChargeTime(took time.Duration) { s.conn.ChargeTime(took) }
+// ChargeTime records how long the processing of a client's message took. Do not call it for audio and pictures. A
+// client that needs more than 0.1 s per second in the long run is throttled.
+func (s *Socket) ChargeTime(duration time.Duration) { s.conn.ChargeTime(duration) }
 
-// MarkOpened records that the required first message has arrived. Before this, the WebSocket is closed after 10 s. After
-// it, pongs and messages of the client keep the WebSocket open.
+// MarkOpened records that the required first message has arrived. If it is not called within 10 s, the WebSocket is
+// closed. After it, pongs and messages of the client keep the WebSocket open.
 func (s *Socket) MarkOpened() { s.conn.MarkOpened() }
 
-// Remote returns the client's address, also behind a trusted proxy.
+// Remote returns the client's address, even if the client is behind a trusted proxy.
 func (s *Socket) Remote() string { return s.conn.Remote() }
 
 // WSConn returns the WebSocket that carries the messages.
 func (s *Socket) WSConn() *WSConn { return s.conn }
 
-// ReadFirst blocks until a message has arrived, of at most limit bytes. It must not follow StartReading, Messages or
-// Receive. If ctx is done, it sends the close frame and returns the cause. Other errors are the socket's.
+// ReadFirst blocks until a message of at most limit bytes has arrived. It must not be called after StartReading,
+// Messages or Receive. If ctx is done, it sends the close frame and returns the cause of ctx. Other errors mean that
+// the socket has failed.
 func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
-	stop := context.AfterFunc(ctx, func() { s.conn.SendGoodbye(s.options.CloseReason(context.Cause(ctx))) }) // makes Next return
+	stop := context.AfterFunc(ctx, func() { s.conn.SendCloseFrame(s.options.CloseReason(context.Cause(ctx))) }) // makes Next return
 	m, err := s.readMessage(func(r io.Reader, _ bool) ([]byte, error) { return ReadLimited(r, limit) })
 	if !stop() {
 		return Message{}, context.Cause(ctx)
@@ -167,14 +170,15 @@ func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
 	return m, err
 }
 
-// StartReading calls f with each further message, one after the other. gone is closed when the client is gone, after
-// the last call. f must return soon when serve has returned. StartReading may be called once.
+// StartReading starts a goroutine that calls f with each further message, one after the other. gone is closed after the
+// last call, when the client has gone. When serve has returned, f must return soon. StartReading may be called only
+// once.
 func (s *Socket) StartReading(f func(Message)) (gone <-chan struct{}) {
 	s.startReader(f, func() {})
 	return s.clientGone
 }
 
-// startReader implements StartReading. It calls end when the client has gone.
+// startReader implements StartReading. It calls end after the last message, when the client has gone.
 func (s *Socket) startReader(f func(Message), end func()) {
 	read := s.options.Read
 	if read == nil {
@@ -196,8 +200,8 @@ func (s *Socket) startReader(f func(Message), end func()) {
 	}()
 }
 
-// Messages does the same as [Socket.StartReading], but delivers the messages in a channel. The channel is closed when
-// the client has gone.
+// Messages is like [Socket.StartReading], but delivers the messages in a channel. It closes the channel when the client
+// has gone.
 func (s *Socket) Messages() <-chan Message {
 	messages := make(chan Message)
 	s.startReader(func(m Message) {
@@ -209,8 +213,8 @@ func (s *Socket) Messages() <-chan Message {
 	return messages
 }
 
-// Receive passes each message to f, and returns when the client has gone (nil), f fails (its error), or ctx is done
-// (its cause).
+// Receive calls f with each message. It returns nil when the client has gone. If f fails, it returns the error of f. If
+// ctx is done, it returns the cause of ctx.
 func (s *Socket) Receive(ctx context.Context, f func(Message) error) error {
 	messages := s.Messages()
 	for {
@@ -242,8 +246,8 @@ func (s *Socket) readMessage(read func(io.Reader, bool) ([]byte, error)) (m Mess
 	return Message{data, text, err}, nil
 }
 
-// errorReader keeps an error of the socket that occurs while a message is read, to distinguish it from a fault of the
-// message.
+// errorReader stores the error of the socket if reading a message fails. So the caller can distinguish a failed socket
+// from a faulty message.
 type errorReader struct {
 	io.Reader
 	err error
@@ -266,5 +270,5 @@ func ReadLimited(message io.Reader, limit int) ([]byte, error) {
 	return data, err
 }
 
-// ErrTooLong reports that a message exceeds its limit. The next one can be read.
+// ErrTooLong reports that a message exceeds the limit. The next message can still be read.
 var ErrTooLong = errors.New("the message is too long")

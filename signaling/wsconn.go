@@ -18,24 +18,25 @@ import (
 )
 
 const (
-	// firstMessageTimeout limits the time until [WSConn.MarkOpened]; an idle socket costs a goroutine.
+	// firstMessageTimeout limits the time until [WSConn.MarkOpened] is called, because an idle socket occupies a
+	// goroutine.
 	firstMessageTimeout = 10 * time.Second
 	pingInterval        = 5 * time.Second
-	// silenceTimeout detects a client that is gone without a close frame, because its session still costs money. Three
-	// pings may be lost, as in a lift without network.
+	// silenceTimeout is the silence after which a client counts as gone. It must not be long, because the client's
+	// session still costs money. But three pings may be lost, as in a lift without network.
 	silenceTimeout = 20 * time.Second
 	// writeTimeout limits one write to the client.
 	writeTimeout = 5 * time.Second
-	// maxRead limits a message, in bytes. No client needs more; a longer message closes the socket.
+	// maxRead limits a message, in bytes. No client needs longer messages, and a longer message closes the socket.
 	maxRead = 16 << 20
-	// closeTimeout limits the wait for the client's close frame after the gateway's was sent.
+	// closeTimeout limits the wait for the client's close frame after the gateway has sent its own.
 	closeTimeout = time.Second
-	// maxReason limits the reason of a close frame: a control frame has 125 bytes, two are the code (RFC 6455 section
-	// 5.5).
+	// maxReason limits the reason in a close frame, in bytes. A control frame has at most 125 bytes, two of which are
+	// the close code (RFC 6455 section 5.5).
 	maxReason = 123
 )
 
-// Close codes of WebSockets: RFC 6455 section 7.4.1, and 1013 of the IANA registry.
+// Close codes of WebSockets. They are from RFC 6455 section 7.4.1, and 1013 is from the IANA registry.
 const (
 	CloseNormal    = websocket.CloseNormalClosure
 	CloseGoingAway = websocket.CloseGoingAway
@@ -51,22 +52,22 @@ var upgrader = websocket.Upgrader{
 	CheckOrigin: func(*http.Request) bool { return true }, // checked by the server
 }
 
-// WSConn is a WebSocket to a client. One goroutine may read and one write at a time.
+// WSConn is a WebSocket to a client. At any time, only one goroutine may read, and only one may write.
 type WSConn struct {
-	conn        *websocket.Conn
-	remote      string              // the client's address
-	isOpened    atomic.Bool         // MarkOpened was called; before that the deadline is firstMessageTimeout
-	releaseWait func()              // called once to end the count of this connection as one without a first message
-	pingedAt    atomic.Int64        // when the last ping was sent, in ns since 1970
-	roundTrip   func(time.Duration) // called for pongs, by the reader
-	limiter     *RateLimiter
-	goodbyeSent atomic.Bool // the close frame was sent
+	conn             *websocket.Conn
+	remote           string              // the client's address
+	isOpened         atomic.Bool         // MarkOpened was called; before that the deadline is firstMessageTimeout
+	releaseWait      func()              // called once to end the count of this connection as one without a first message
+	pingedAt         atomic.Int64        // when the last ping was sent, in ns since 1970
+	roundTrip        func(time.Duration) // called for pongs, by the reader
+	limiter          *RateLimiter
+	isCloseFrameSent atomic.Bool // the close frame was sent
 
 	mu        sync.Mutex
 	isClosing bool // the read deadline is final, because the close frame was sent
 }
 
-// acceptWebSocket upgrades a request to a WebSocket. If it fails it has answered the request.
+// acceptWebSocket upgrades a request to a WebSocket. If the upgrade fails, it answers the request itself.
 func acceptWebSocket(o SocketOptions, w http.ResponseWriter, r *http.Request) (*WSConn, error) {
 	upgrader, roundTrip := upgrader, o.OnRoundTrip
 	if o.Subprotocol != "" && slices.Contains(websocket.Subprotocols(r), o.Subprotocol) {
@@ -106,35 +107,35 @@ func acceptWebSocket(o SocketOptions, w http.ResponseWriter, r *http.Request) (*
 		if sent := l.pingedAt.Swap(0); sent != 0 && l.roundTrip != nil {
 			l.roundTrip(time.Since(time.Unix(0, sent)))
 		}
-		l.extendDeadline(silenceTimeout, false)
+		l.setReadDeadline(silenceTimeout, false)
 		return nil
 	})
 	return l, nil
 }
 
-// Remote returns the client's address, also behind a trusted proxy.
+// Remote returns the client's address, even if the client is behind a trusted proxy.
 func (w *WSConn) Remote() string { return w.remote }
 
 // Limiter returns the rate limiter for the client's messages.
 func (w *WSConn) Limiter() *RateLimiter { return w.limiter }
 
-// ChargeTime charges the client for the time that processing its message took, unless the message was audio or a
-// picture. A client that needs more than 0.1 s per second in the long run is throttled.
-func (w *WSConn) ChargeTime(took time.Duration) { w.limiter.ChargeTime(took) }
+// ChargeTime records how long the processing of a client's message took. Do not call it for audio and pictures. A
+// client that needs more than 0.1 s per second in the long run is throttled.
+func (w *WSConn) ChargeTime(duration time.Duration) { w.limiter.ChargeTime(duration) }
 
-// MarkOpened records that the required first message has arrived. Before this, the connection is closed after 10 s. After
-// it, pongs and messages of the client keep the connection open.
+// MarkOpened records that the required first message has arrived. If it is not called within 10 s, the connection is
+// closed. After it, pongs and messages of the client keep the connection open.
 func (w *WSConn) MarkOpened() {
 	w.isOpened.Store(true)
-	w.extendDeadline(silenceTimeout, false)
+	w.setReadDeadline(silenceTimeout, false)
 	w.releaseWait()
 }
 
-// Next blocks until the next message begins, and skips unread data. text means that it is not binary. A client with
-// more than 500 messages or 4 MiB a second is throttled. So is a client with costly messages (see [WSConn.ChargeTime]).
-func (w *WSConn) Next() (message io.Reader, text bool, err error) {
+// Next blocks until the next message begins. It skips unread data of the previous message. It throttles a client that
+// sends more than 500 messages or 4 MiB a second, or messages that take too long to process (see [WSConn.ChargeTime]).
+func (w *WSConn) Next() (message io.Reader, isText bool, err error) {
 	if w.isOpened.Load() {
-		w.extendDeadline(silenceTimeout, false)
+		w.setReadDeadline(silenceTimeout, false)
 	}
 	kind, message, err := w.conn.NextReader()
 	if err != nil {
@@ -145,9 +146,9 @@ func (w *WSConn) Next() (message io.Reader, text bool, err error) {
 }
 
 // Write sends a message. It blocks for at most 5 s.
-func (w *WSConn) Write(message []byte, text bool) error {
+func (w *WSConn) Write(message []byte, isText bool) error {
 	kind := websocket.BinaryMessage
-	if text {
+	if isText {
 		kind = websocket.TextMessage
 	}
 	w.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -171,10 +172,10 @@ func (w *WSConn) PingUntil(ctx context.Context) {
 	}
 }
 
-// SendGoodbye sends a close frame, once. Next ends when the client has answered, or after a second. A reason of more
-// than 123 bytes is shortened.
-func (w *WSConn) SendGoodbye(code int, reason string) {
-	if w.goodbyeSent.Swap(true) {
+// SendCloseFrame sends a close frame. Only the first call has an effect. After it, Next returns an error when the
+// client has answered, or after a second. SendCloseFrame shortens a reason of more than 123 bytes.
+func (w *WSConn) SendCloseFrame(code int, reason string) {
+	if w.isCloseFrameSent.Swap(true) {
 		return
 	}
 	if len(reason) > maxReason {
@@ -189,11 +190,11 @@ func (w *WSConn) SendGoodbye(code int, reason string) {
 		w.conn.Close()
 		return
 	}
-	w.extendDeadline(closeTimeout, true)
+	w.setReadDeadline(closeTimeout, true)
 }
 
-// extendDeadline sets the read deadline to d from now. After a call with isFinal set, further calls have no effect.
-func (w *WSConn) extendDeadline(d time.Duration, isFinal bool) {
+// setReadDeadline sets the read deadline to d from now. After a call with isFinal set, further calls have no effect.
+func (w *WSConn) setReadDeadline(d time.Duration, isFinal bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.isClosing {
@@ -211,7 +212,7 @@ func (w *WSConn) Close() {
 // ErrNoFirstMessage is the error of a socket whose client has not begun a conversation.
 var ErrNoFirstMessage = errors.New("no message that begins a conversation arrived in time")
 
-// CloseReason returns the close code and the reason for the client, given the result of bridge.Host.Serve.
+// CloseReason returns the close code and the reason that the client gets for an error of bridge.Host.Serve.
 func CloseReason(err error) (code int, reason string) {
 	var limit bridge.Limit
 	switch {

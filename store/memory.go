@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// memory is a Store within one process.
+// memory is a Store in the memory of one process.
 type memory struct {
 	mu        sync.Mutex
 	values    map[string]entry
@@ -22,39 +22,39 @@ type entry struct {
 	expiry     time.Time
 }
 
-// usage is the part of a limit that one member uses.
+// usage is the number of units of a limit that one member uses.
 type usage struct {
 	n      int
 	order  uint64
 	expiry time.Time
 }
 
-// sweepInterval is the interval for deleting expired entries.
+// sweepInterval is the interval at which expired entries are deleted.
 const sweepInterval = time.Minute
 
-// NewMemory returns an empty store, private to this process.
+// NewMemory returns an empty store that only this process uses.
 func NewMemory() Store {
 	return &memory{values: map[string]entry{}, counts: map[string]map[string]usage{}, lastSweep: time.Now()}
 }
 
-func (m *memory) Get(_ context.Context, name string) ([]byte, uint64, error) {
+func (m *memory) Get(_ context.Context, name string) (value []byte, generation uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.current(name)
+	e := m.unexpiredEntry(name)
 	return bytes.Clone(e.value), e.generation, nil
 }
 
-// current returns the unexpired entry of a name, or the zero entry. The caller must hold mu.
-func (m *memory) current(name string) entry {
-	m.sweep()
+// unexpiredEntry returns the unexpired entry of a name, or the zero entry. The caller must hold mu.
+func (m *memory) unexpiredEntry(name string) entry {
+	m.deleteExpiredIfDue()
 	if e := m.values[name]; time.Now().Before(e.expiry) {
 		return e
 	}
 	return entry{}
 }
 
-// sweep deletes expired entries, at most once in sweepInterval. The caller must hold mu.
-func (m *memory) sweep() {
+// deleteExpiredIfDue deletes expired entries if it has not done so for sweepInterval. The caller must hold mu.
+func (m *memory) deleteExpiredIfDue() {
 	now := time.Now()
 	if now.Sub(m.lastSweep) < sweepInterval {
 		return
@@ -66,12 +66,14 @@ func (m *memory) sweep() {
 	}
 }
 
-func (m *memory) CompareAndSwap(_ context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (uint64, error) {
+func (m *memory) CompareAndSwap(
+	_ context.Context, name string, expected, generation uint64, value []byte, ttl time.Duration,
+) (storedGeneration uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.current(name)
+	e := m.unexpiredEntry(name)
 	switch {
-	case e.generation != 0 && e.generation != was:
+	case e.generation != 0 && e.generation != expected:
 		return e.generation, nil
 	case ttl == 0:
 		delete(m.values, name)
@@ -94,7 +96,7 @@ func (m *memory) SetUsage(
 ) (total int, ok bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sweep()
+	m.deleteExpiredIfDue()
 	total, previous := m.splitUsage(name, member)
 	if previous.order > order {
 		return total + previous.n, true, nil
@@ -109,19 +111,19 @@ func (m *memory) SetUsage(
 func (m *memory) Reserve(_ context.Context, r Reservation) (got int, others BudgetUsage, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sweep()
+	m.deleteExpiredIfDue()
 	reserved, spent := "reserved/"+r.Name, "spent/"+r.Name+"/"+r.Period
 	others.Reserved, _ = m.splitUsage(reserved, r.Member)
 	others.Spent, _ = m.splitUsage(spent, r.Member)
-	got = r.Grant(others)
+	got = r.AmountWithinLimit(others)
 	now := time.Now()
 	m.setUsage(reserved, r.Member, usage{r.Usage.Reserved - r.Want + got, r.Order, now.Add(r.TTL)})
 	m.setUsage(spent, r.Member, usage{r.Usage.Spent, r.Order, now.Add(r.SpentTTL)})
 	return got, others, nil
 }
 
-// splitUsage returns the total usage of all members of a name but one, and the usage of that one (own). The caller must
-// hold mu.
+// splitUsage returns the usage of one member (own), and the total usage of all other members with the same name. The
+// caller must hold mu.
 func (m *memory) splitUsage(name, member string) (total int, own usage) {
 	for other, u := range m.activeMembers(name) {
 		if other == member {
@@ -133,8 +135,8 @@ func (m *memory) splitUsage(name, member string) (total int, own usage) {
 	return total, own
 }
 
-// setUsage records the usage of a member, unless a newer usage is known. A usage of 0 is kept, because an older call
-// may still arrive. The caller must hold mu.
+// setUsage records the usage of a member, unless a usage with a higher order is known. It also keeps a usage of 0, so
+// that an older call that arrives later has no effect. The caller must hold mu.
 func (m *memory) setUsage(name, member string, u usage) {
 	if m.counts[name] == nil {
 		m.counts[name] = map[string]usage{}

@@ -24,17 +24,19 @@ const (
 	// MinSecret is the minimum length of the secret, in bytes.
 	MinSecret = 16
 
-	// maxFailures is the number of failed calls in a row after which Redis counts as down, because each takes a Timeout.
+	// maxFailures is the number of failed calls in a row after which Redis counts as down. Further calls then fail at
+	// once, because each would take a Timeout.
 	maxFailures = 3
-	// retryDelay is the time between two calls that test whether a Redis that was down responds again.
+	// retryDelay is the interval between two calls that test whether a Redis that is down responds again.
 	retryDelay = time.Second
 
-	// poolSize bounds the connections to one Redis. The default of go-redis, ten per CPU, is for programs that do
-	// nothing else.
+	// poolSize limits the connections to one Redis. The default of go-redis, ten per CPU, suits programs that do
+	// nothing but call Redis.
 	poolSize = 32
 )
 
-// redisStore is a Store in Redis. It uses single commands and scripts of one slot, so it works with a Cluster.
+// redisStore is a Store in Redis. Each of its commands and scripts uses keys of one slot only, so it also works with a
+// Redis Cluster.
 type redisStore struct {
 	client            redis.UniversalClient
 	nameKey, valueKey []byte // HMAC keys: one hashes names, and one derives the encryption keys of values
@@ -45,8 +47,8 @@ type redisStore struct {
 	retryAt  time.Time // when to call Redis again; zero while it responds
 }
 
-// OpenRedis returns the store of all gateways that use the same Redis and the same secret. It does not block: Redis may be
-// unreachable now or later, which is logged. The URL is one of
+// OpenRedis returns the store of all gateways that use the same Redis and the same secret. It does not block. If Redis
+// is unreachable, now or later, this is logged. The URL has one of these forms:
 //
 //	redis://user:password@host:6379/0                                    one server
 //	redis://host:26379/0?master_name=main&addr=host2:26379               the master of this name, as these Sentinels know it
@@ -54,8 +56,8 @@ type redisStore struct {
 //
 // or rediss:// for TLS (see go-redis's ParseURL, ParseFailoverURL and ParseClusterURL).
 //
-// Redis sees neither values nor names. Values are encrypted (AES-256-GCM) and names hashed (HMAC-SHA256). The keys are derived
-// from the secret (HKDF, RFC 5869).
+// Redis gets neither values nor names in plaintext. Values are encrypted (AES-256-GCM), and names are hashed
+// (HMAC-SHA256). The keys are derived from the secret (HKDF, RFC 5869).
 func OpenRedis(address, secret string, log *slog.Logger) (Store, error) {
 	if len(secret) < MinSecret {
 		return nil, fmt.Errorf("the secret has %d bytes, minimum %d", len(secret), MinSecret)
@@ -81,56 +83,57 @@ type silentLogger struct{}
 
 func (silentLogger) Printf(context.Context, string, ...any) {}
 
-// openClient returns the client for a URL.
+// openClient returns the Redis client for a URL.
 func openClient(address string) (redis.UniversalClient, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, urlError(err)
+		return nil, newURLError(err)
 	}
 	switch query := u.Query(); {
 	case query.Has("master_name"):
 		f, err := redis.ParseFailoverURL(address)
 		if err != nil {
-			return nil, urlError(err)
+			return nil, newURLError(err)
 		}
-		limitTimeouts(&f.DialTimeout, &f.ReadTimeout, &f.WriteTimeout)
+		setTimeouts(&f.DialTimeout, &f.ReadTimeout, &f.WriteTimeout)
 		f.ContextTimeoutEnabled, f.DialerRetries, f.MaxRetries, f.PoolSize = true, 1, 1, poolSize
 		return redis.NewFailoverClient(f), nil
 	case query.Has("addr"):
 		c, err := redis.ParseClusterURL(address)
 		if err != nil {
-			return nil, urlError(err)
+			return nil, newURLError(err)
 		}
-		limitTimeouts(&c.DialTimeout, &c.ReadTimeout, &c.WriteTimeout)
+		setTimeouts(&c.DialTimeout, &c.ReadTimeout, &c.WriteTimeout)
 		c.ContextTimeoutEnabled, c.DialerRetries, c.MaxRetries, c.PoolSize = true, 1, 1, poolSize
 		return redis.NewClusterClient(c), nil
 	}
 	one, err := redis.ParseURL(address)
 	if err != nil {
-		return nil, urlError(err)
+		return nil, newURLError(err)
 	}
-	limitTimeouts(&one.DialTimeout, &one.ReadTimeout, &one.WriteTimeout)
+	setTimeouts(&one.DialTimeout, &one.ReadTimeout, &one.WriteTimeout)
 	one.ContextTimeoutEnabled, one.DialerRetries, one.MaxRetries, one.PoolSize = true, 1, 1, poolSize
 	return redis.NewClient(one), nil
 }
 
-// limitTimeouts lowers timeouts that go-redis sets to seconds. With its default retries, a call to an unreachable Redis takes
-// minutes.
-func limitTimeouts(times ...*time.Duration) {
+// setTimeouts lowers the given timeouts, for which go-redis has defaults of seconds. With those and its default
+// retries, a call to an unreachable Redis would take minutes.
+func setTimeouts(times ...*time.Duration) {
 	for _, t := range times {
 		*t = Timeout
 	}
 }
 
-// urlError returns an error without the URL, which may contain a password.
-func urlError(err error) error {
+// newURLError returns an error without the URL, which may contain a password.
+func newURLError(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
 	return fmt.Errorf("invalid Redis URL: %w", err)
 }
 
-// redisKey returns the key of a name in Redis. The purpose of the name stays readable, and the rest is hashed.
+// redisKey returns the key in Redis for a name. The part of the name that tells its purpose stays readable. The rest is
+// hashed.
 func (s *redisStore) redisKey(name string) string {
 	kind, _, _ := strings.Cut(name, "/")
 	return "voxgate:" + kind + ":" + s.hashName(name)
@@ -142,8 +145,9 @@ func (s *redisStore) hashName(name string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:18])
 }
 
-// cipherFor returns the cipher for the value of a name. Each name has its own key: random nonces allow 2^32 messages
-// per key (NIST SP 800-38D section 8.3). One key would last less than a day.
+// cipherFor returns the cipher for the value of a name. Each name has its own key, because one key allows only 2^32
+// messages with random nonces (NIST SP 800-38D section 8.3). A single key for all names would be used up in less than a
+// day.
 func (s *redisStore) cipherFor(name string) (cipher.AEAD, error) {
 	mac := hmac.New(sha256.New, s.valueKey)
 	mac.Write([]byte(name))
@@ -154,9 +158,9 @@ func (s *redisStore) cipherFor(name string) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// call calls Redis, unless it is considered down.
-func (s *redisStore) call(ctx context.Context, f func(context.Context) error) error {
-	if !s.isCallAllowed() {
+// callIfUp calls f, which calls Redis. While Redis counts as down, it returns ErrDown instead.
+func (s *redisStore) callIfUp(ctx context.Context, f func(context.Context) error) error {
+	if !s.admitCall() {
 		return ErrDown
 	}
 	limited, cancel := context.WithTimeout(ctx, Timeout)
@@ -168,8 +172,8 @@ func (s *redisStore) call(ctx context.Context, f func(context.Context) error) er
 	return err
 }
 
-// isCallAllowed reports whether to call Redis: always while Redis responds, otherwise once per retryDelay.
-func (s *redisStore) isCallAllowed() bool {
+// admitCall reports whether Redis may be called: always while Redis responds, and otherwise once per retryDelay.
+func (s *redisStore) admitCall() (isAdmitted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.retryAt.IsZero() {
@@ -182,7 +186,7 @@ func (s *redisStore) isCallAllowed() bool {
 	return true
 }
 
-// recordResult records the result of a call. An error response of Redis counts as a failure, too.
+// recordResult records whether a call has succeeded. An error response from Redis also counts as a failure.
 func (s *redisStore) recordResult(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,12 +212,12 @@ func (s *redisStore) IsDown() bool {
 	return !s.retryAt.IsZero()
 }
 
-// A value is a hash: g, the generation, and v, the encrypted value.
+// In Redis, a value is a hash with two fields: g is the generation, and v the encrypted value.
 
 func (s *redisStore) Get(ctx context.Context, name string) (value []byte, generation uint64, err error) {
 	key := s.redisKey(name)
 	var found []any
-	err = s.call(ctx, func(ctx context.Context) (err error) {
+	err = s.callIfUp(ctx, func(ctx context.Context) (err error) {
 		found, err = s.client.HMGet(ctx, key, "g", "v").Result()
 		return err
 	})
@@ -246,8 +250,8 @@ redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return ARGV[2]`)
 
 func (s *redisStore) CompareAndSwap(
-	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
-) (now uint64, err error) {
+	ctx context.Context, name string, expected, generation uint64, value []byte, ttl time.Duration,
+) (storedGeneration uint64, err error) {
 	sealed := []byte{}
 	if value != nil {
 		seal, err := s.cipherFor(name)
@@ -257,15 +261,15 @@ func (s *redisStore) CompareAndSwap(
 		sealed = seal.Seal(nil, nil, value, nil)
 	}
 	keys := []string{s.redisKey(name)}
-	err = s.call(ctx, func(ctx context.Context) (err error) {
-		now, err = swapScript.Run(ctx, s.client, keys, was, generation, sealed, ttl.Milliseconds()).Uint64()
+	err = s.callIfUp(ctx, func(ctx context.Context) (err error) {
+		storedGeneration, err = swapScript.Run(ctx, s.client, keys, expected, generation, sealed, ttl.Milliseconds()).Uint64()
 		return err
 	})
-	return now, err
+	return storedGeneration, err
 }
 
-// The counts of a name are a hash. A member's field holds n, the order of the call, and the expiry by Redis's clock.
-// The functions do the same as the methods of memory.
+// In Redis, the counts of a name are a hash with a field for each member. The field holds n, the order of the call, and
+// the expiry by Redis's clock. These functions do the same as the methods of memory.
 const countFunctions = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -302,7 +306,7 @@ func (s *redisStore) SetUsage(
 	ttl time.Duration,
 ) (total int, ok bool, err error) {
 	keys := []string{s.redisKey(name)}
-	err = s.call(ctx, func(ctx context.Context) error {
+	err = s.callIfUp(ctx, func(ctx context.Context) error {
 		got, err := countScript.Run(ctx, s.client, keys, member, order, n, limit, ttl.Milliseconds()).Int64Slice()
 		if err == nil {
 			total, ok = int(got[0]), got[1] == 1
@@ -312,8 +316,8 @@ func (s *redisStore) SetUsage(
 	return total, ok, err
 }
 
-// reserveScript records a usage and reserves more, as [Reservation.Grant] does. Both keys share a hash tag, for a Redis
-// Cluster.
+// reserveScript records a usage and reserves more, as [Reservation.AmountWithinLimit] does. Its two keys have the same
+// hash tag, because a Redis Cluster requires both in one slot.
 var reserveScript = redis.NewScript(countFunctions + `
 local member, order, limit, want = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local others, _, newest = splitUsage(KEYS[1], member)
@@ -327,7 +331,7 @@ return {got, others, othersSpent}`)
 func (s *redisStore) Reserve(ctx context.Context, r Reservation) (got int, others BudgetUsage, err error) {
 	tag := "{" + s.hashName(r.Name) + "}"
 	keys := []string{"voxgate:reserved:" + tag, "voxgate:spent:" + tag + r.Period}
-	err = s.call(ctx, func(ctx context.Context) error {
+	err = s.callIfUp(ctx, func(ctx context.Context) error {
 		n, err := reserveScript.Run(ctx, s.client, keys, r.Member, r.Order, r.Limit, r.Want, r.Usage.Reserved-r.Want, r.Usage.Spent,
 			r.TTL.Milliseconds(), r.SpentTTL.Milliseconds()).Int64Slice()
 		if err == nil {
@@ -338,7 +342,8 @@ func (s *redisStore) Reserve(ctx context.Context, r Reservation) (got int, other
 	return got, others, err
 }
 
-// membersScript returns the members with their unexpired usage. It is a script because expiry uses the clock of Redis.
+// membersScript returns the members whose usage has not expired, with their usage. It is a script because the expiry is
+// compared with Redis's clock.
 var membersScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -354,7 +359,7 @@ return list`)
 
 func (s *redisStore) Members(ctx context.Context, name string) (map[string]int, error) {
 	keys, list := []string{s.redisKey(name)}, map[string]int{}
-	err := s.call(ctx, func(ctx context.Context) error {
+	err := s.callIfUp(ctx, func(ctx context.Context) error {
 		got, err := membersScript.Run(ctx, s.client, keys).StringSlice()
 		for i := 0; i+1 < len(got); i += 2 {
 			n, bad := strconv.Atoi(got[i+1])

@@ -283,7 +283,7 @@ func TestRedisSeesNoPlainText(t *testing.T) {
 func TestRedisUnreachable(t *testing.T) {
 	t.Parallel()
 	server := redis(t)
-	p, err := server.Proxy()
+	p, err := server.OpenProxy()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// clock measures the remaining time of a call, and cancels the call's context at its end. It pauses while the user is asked.
+// clock measures the remaining time of a call. When the time is over, it cancels the context of the call. It pauses
+// while the user is asked.
 type clock struct {
 	cancel context.CancelCauseFunc
 
@@ -19,14 +20,16 @@ type clock struct {
 
 type clockKey struct{}
 
-func withClock(parent context.Context, timeout time.Duration) (context.Context, *clock) {
+// withPausableTimeout returns a context that ends after the timeout. The time for which pauseClock pauses the clock
+// does not count.
+func withPausableTimeout(parent context.Context, timeout time.Duration) (ctx context.Context, timer *clock) {
 	ctx, cancel := context.WithCancelCause(parent)
 	c := &clock{cancel: cancel, started: time.Now(), remaining: timeout}
 	c.timer = time.AfterFunc(timeout, func() { cancel(ErrTimeout) })
 	return context.WithValue(ctx, clockKey{}, c), c
 }
 
-func (c *clock) stopTimer() {
+func (c *clock) stopAndCancel() {
 	c.timer.Stop()
 	c.cancel(nil)
 }

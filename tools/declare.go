@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Behavior selects whether the model waits for a response; "" is the model's default.
+// Behavior says whether the model waits for the response to a call; "" is the model's default.
 type Behavior string
 
 // The values of Behavior in the Live API.
@@ -15,7 +15,7 @@ const (
 	NonBlocking Behavior = "NON_BLOCKING"
 )
 
-// Scheduling selects when the model reacts to the response to a non-blocking call; "" is the model's default,
+// Scheduling says when the model speaks about the response to a non-blocking call. "" is the model's default,
 // WHEN_IDLE.
 type Scheduling string
 
@@ -26,7 +26,7 @@ const (
 	Silent    Scheduling = "SILENT"
 )
 
-// Declaration describes a tool to a model, and how the gateway runs it.
+// Declaration describes a tool to a model, and says how the gateway must run it.
 type Declaration struct {
 	Name            string
 	Title           string // the activity, for users: "Taking photo…"
@@ -39,14 +39,14 @@ type Declaration struct {
 	ValidatesItself bool          // the tool validates its arguments itself
 }
 
-// MaxTimeout bounds the timeout of a declaration: the time that a user has to answer.
+// MaxTimeout bounds the timeout of a declaration. It is the time that a user has to answer a question.
 const MaxTimeout = PersonTimeout
 
 var validName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$`)
 
-// ValidName reports whether a function of this name can be declared to a model (at most 128 characters):
+// IsValidName reports whether a function of this name can be declared to a model (at most 128 characters):
 // https://ai.google.dev/api/caching#FunctionDeclaration.
-func ValidName(name string) bool { return validName.MatchString(name) }
+func IsValidName(name string) bool { return validName.MatchString(name) }
 
 // Tool is a function with its declaration.
 type Tool struct {

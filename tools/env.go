@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// PersonTimeout limits how long a user may take to answer a question: long enough to look up a number.
+// PersonTimeout limits how long a user may take to answer a question. It is long enough to look up a number.
 const PersonTimeout = 5 * time.Minute
 
-// ErrNobody is returned by [Ask] and [Confirm] if no user can be asked: outside a conversation, or if the client has no screen.
+// ErrNobody is returned by [AskPerson] and [Confirm] if no user can be asked: outside a conversation, or if the client
+// has no screen.
 var ErrNobody = errors.New("no user with a screen can be asked")
 
 // Env gives a running call access to its conversation.
@@ -20,7 +21,7 @@ type Env struct {
 	SessionInfo
 
 	// AskPerson shows a canvas and returns the user's input, or {"dismissed":true}. It blocks for at most
-	// PersonTimeout. It is nil if no user can be asked.
+	// PersonTimeout. AskPerson is nil if no user can be asked.
 	AskPerson func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error)
 
 	// PauseRecording pauses or resumes the recording of the conversation. It is nil without a recording.
@@ -30,7 +31,7 @@ type Env struct {
 	SendPartial func(partial json.RawMessage)
 }
 
-// SessionInfo describes the conversation to a tool outside the gateway.
+// SessionInfo describes the conversation to tools that run outside the gateway.
 type SessionInfo struct {
 	Session  string          `json:"id"`               // ID of the conversation
 	Protocol string          `json:"door"`             // protocol of the caller: "web", "sip", …
@@ -47,7 +48,7 @@ func WithEnv(ctx context.Context, env *Env) context.Context {
 	return context.WithValue(ctx, envKey{}, env)
 }
 
-// EnvOf returns the Env of the call that ctx belongs to, or an empty one.
+// EnvOf returns the Env of the call that ctx belongs to. If ctx belongs to no call, it returns an empty Env.
 func EnvOf(ctx context.Context) *Env {
 	if env, ok := ctx.Value(envKey{}).(*Env); ok {
 		return env
@@ -55,9 +56,10 @@ func EnvOf(ctx context.Context) *Env {
 	return &Env{}
 }
 
-// Ask shows the user a canvas, {"elements":[…]} as for the canvas tools, and blocks. It returns {"dismissed":true}, or
-// an object with the inputs by ID and the button's "action". The tool's timeout pauses.
-func Ask(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
+// AskPerson shows the user a canvas, and blocks until the user answers. canvas is {"elements":[…]}, as for the canvas
+// tools. The result is an object with the inputs by ID and the button's "action", or {"dismissed":true}. Meanwhile the
+// tool's timeout is paused.
+func AskPerson(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 	env := EnvOf(ctx)
 	if env.AskPerson == nil {
 		return nil, ErrNobody
@@ -66,8 +68,9 @@ func Ask(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 	return env.AskPerson(ctx, canvas)
 }
 
-// Confirm shows the user a text with the buttons Yes and No, and blocks like [Ask]. It returns true only for Yes.
-func Confirm(ctx context.Context, text string) (bool, error) {
+// Confirm shows the user a text with the buttons Yes and No, and blocks like [AskPerson]. It returns true only if the
+// user chooses Yes.
+func Confirm(ctx context.Context, text string) (isConfirmed bool, err error) {
 	type element map[string]string
 	question, err := json.Marshal(map[string]any{"type": "canvas", "elements": []element{
 		{"type": "text", "value": html.EscapeString(text)},
@@ -77,7 +80,7 @@ func Confirm(ctx context.Context, text string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	answer, err := Ask(ctx, question)
+	answer, err := AskPerson(ctx, question)
 	if err != nil {
 		return false, err
 	}
@@ -88,8 +91,8 @@ func Confirm(ctx context.Context, text string) (bool, error) {
 	return json.Unmarshal(answer, &put) == nil && !put.Dismissed && put.Action == "submit", nil
 }
 
-// Progress reports the progress of a call to models that support it. partial is a JSON object.
-func Progress(ctx context.Context, partial json.RawMessage) {
+// ReportProgress reports the progress of a call to models that support it. partial is a JSON object.
+func ReportProgress(ctx context.Context, partial json.RawMessage) {
 	if tell := EnvOf(ctx).SendPartial; tell != nil {
 		tell(partial)
 	}

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Encode encodes JSON without escaping HTML, so text stays a third shorter. Values that cannot be encoded become {}.
-func Encode(v any) json.RawMessage {
+// EncodeOrEmpty encodes a value as JSON. It does not escape HTML characters, so text is up to a third shorter. A value
+// that cannot be encoded becomes {}.
+func EncodeOrEmpty(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -19,7 +20,7 @@ func Encode(v any) json.RawMessage {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// Decode decodes one JSON value, with numbers as [json.Number]: integers above 2^53 keep their digits.
+// Decode decodes one JSON value. Numbers become [json.Number], so that integers above 2^53 keep all digits.
 func Decode(data []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
@@ -33,7 +34,7 @@ func Decode(data []byte) (any, error) {
 	return value, nil
 }
 
-// ToCamelCase converts a field name from snake_case, which proto3 JSON also accepts, to camelCase
+// ToCamelCase converts a field name from snake_case to camelCase. It is needed because proto3 JSON accepts both
 // (https://protobuf.dev/programming-guides/json).
 func ToCamelCase(name string) string {
 	words := strings.Split(name, "_")

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// typeNames maps type names that clients write, such as Python's and Go's, to those of JSON Schema. "" allows any
-// value.
+// typeNames maps type names that clients write, such as those of Python and Go, to type names of JSON Schema. "" means
+// that any value is allowed.
 var typeNames = map[string]string{
 	"string": "string", "number": "number", "integer": "integer", "boolean": "boolean", "array": "array", "object": "object", "null": "null",
 
@@ -35,7 +35,8 @@ func (r *resolver) addNote(format string, args ...any) {
 	}
 }
 
-// correctSchema returns a copy of one schema in which keywords of the wrong type are corrected or removed.
+// correctSchema returns a copy of one schema. In the copy, keywords with values of the wrong type are corrected or
+// removed.
 func (r *resolver) correctSchema(in map[string]any) map[string]any {
 	out := make(map[string]any, len(in))
 	for name, v := range in {
@@ -49,7 +50,7 @@ func (r *resolver) correctSchema(in map[string]any) map[string]any {
 	if text, ok := out["type"].(string); ok && typeNames[text] == text { // already correct
 	} else if v, given := out["type"]; given {
 		delete(out, "type")
-		for name, kind := range r.readType(v) {
+		for name, kind := range r.convertType(v) {
 			if _, given := out[name]; !given {
 				out[name] = kind
 			}
@@ -66,20 +67,20 @@ func (r *resolver) correctSchema(in map[string]any) map[string]any {
 			r.addNote("%q of the wrong kind was left out", name)
 		}
 	}
-	correctBounds(out)
+	upgradeExclusiveBounds(out)
 	r.correctRequired(out)
 	return out
 }
 
-// readType converts a type in any form that clients write to keywords of JSON Schema.
-func (r *resolver) readType(v any) map[string]any {
+// convertType converts the value of "type", in any form that clients write, to keywords of JSON Schema.
+func (r *resolver) convertType(v any) map[string]any {
 	switch v := v.(type) {
 	case string:
-		return r.readTypeName(v)
+		return r.convertTypeName(v)
 	case []any:
 		var names []any
 		for _, one := range v {
-			name, _ := r.readType(one)["type"].(string)
+			name, _ := r.convertType(one)["type"].(string)
 			switch {
 			case name == "" && one != nil: // without a name, the type allows anything
 				return nil
@@ -104,7 +105,7 @@ func (r *resolver) readType(v any) map[string]any {
 	return nil
 }
 
-func (r *resolver) readTypeName(text string) map[string]any {
+func (r *resolver) convertTypeName(text string) map[string]any {
 	word := strings.ToLower(strings.TrimSpace(text))
 	if word == "" || strings.HasSuffix(word, "unspecified") {
 		return nil
@@ -120,19 +121,19 @@ func (r *resolver) readTypeName(text string) map[string]any {
 		for one := range strings.SplitSeq(word, "|") {
 			list = append(list, strings.TrimSpace(one))
 		}
-		return r.readType(list)
+		return r.convertType(list)
 	}
 	if element, ok := strings.CutSuffix(word, "[]"); ok {
-		return r.listOf(element)
+		return r.arrayOf(element)
 	}
 	if at := strings.IndexAny(word, "<["); at > 0 && strings.ContainsAny(word[len(word)-1:], ">]") {
 		inner := word[at+1 : len(word)-1]
 		if word[:at] == "optional" {
-			return r.readType([]any{inner, "null"})
+			return r.convertType([]any{inner, "null"})
 		}
 		switch typeNames[word[:at]] {
 		case "array":
-			return r.listOf(inner)
+			return r.arrayOf(inner)
 		case "object":
 			return map[string]any{"type": "object"}
 		}
@@ -141,16 +142,17 @@ func (r *resolver) readTypeName(text string) map[string]any {
 	return nil
 }
 
-func (r *resolver) listOf(element string) map[string]any {
+func (r *resolver) arrayOf(element string) map[string]any {
 	out := map[string]any{"type": "array"}
-	if items := r.readTypeName(element); items != nil {
+	if items := r.convertTypeName(element); items != nil {
 		out["items"] = items
 	}
 	return out
 }
 
-// correctKeyword converts the value of a keyword to its type in JSON Schema. It returns false if that is impossible.
-func (r *resolver) correctKeyword(name string, v any) (any, bool) {
+// correctKeyword converts the value of a keyword to the type that JSON Schema requires. It returns false if that is
+// impossible.
+func (r *resolver) correctKeyword(name string, v any) (value any, ok bool) {
 	switch name {
 	case "title", "description", "format", "pattern", "$ref":
 		_, ok := v.(string)
@@ -193,7 +195,7 @@ func (r *resolver) correctKeyword(name string, v any) (any, bool) {
 		_, ok := v.([]any)
 		return v, ok
 	case "properties":
-		return readProperties(v)
+		return convertProperties(v)
 	case "patternProperties", "dependentSchemas", "$defs", "definitions":
 		_, ok := v.(map[string]any)
 		return v, ok
@@ -207,8 +209,8 @@ func (r *resolver) correctKeyword(name string, v any) (any, bool) {
 	return v, true
 }
 
-// readProperties converts a list of properties with names to a map.
-func readProperties(v any) (any, bool) {
+// convertProperties converts a list of properties with names to a map by name.
+func convertProperties(v any) (value any, ok bool) {
 	list, ok := v.([]any)
 	if !ok {
 		_, ok = v.(map[string]any)
@@ -228,11 +230,13 @@ func readProperties(v any) (any, bool) {
 	return properties, true
 }
 
-// exclusives maps the exclusive bounds to the bounds that older drafts combine them with.
+// exclusives maps each keyword for an exclusive bound to the keyword with the number. In older drafts, the exclusive
+// bound is only true or false, and the other keyword has the number.
 var exclusives = map[string]string{"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 
-// correctBounds converts the exclusive bounds of older drafts, true or false next to a bound, to their current form.
-func correctBounds(out map[string]any) {
+// upgradeExclusiveBounds converts the exclusive bounds of older drafts, which are true or false, to the current form,
+// in which they are numbers.
+func upgradeExclusiveBounds(out map[string]any) {
 	for exclusive, bound := range exclusives {
 		is, ok := out[exclusive].(bool)
 		if !ok {
@@ -246,8 +250,8 @@ func correctBounds(out map[string]any) {
 	}
 }
 
-// correctRequired converts the keyword "required" to a list of names. Clients also write a bool in a property (draft 3
-// of JSON Schema), a name, or an object of bools.
+// correctRequired converts the keyword "required" to a list of names. Clients also write a single name, an object of
+// bools, or a bool in the property itself (draft 3 of JSON Schema).
 func (r *resolver) correctRequired(out map[string]any) {
 	properties, _ := out["properties"].(map[string]any)
 	var names []any
@@ -291,8 +295,8 @@ func (r *resolver) correctRequired(out map[string]any) {
 	}
 }
 
-// readBool reads a boolean, or the text "true" or "false" in any case. The second result is false for everything else.
-func readBool(v any) (any, bool) {
+// readBool reads a boolean, or the text "true" or "false" in upper or lower case. For everything else, ok is false.
+func readBool(v any) (value any, ok bool) {
 	switch v := v.(type) {
 	case bool:
 		return v, true
@@ -307,7 +311,7 @@ func readBool(v any) (any, bool) {
 	return nil, false
 }
 
-func readNumber(v any) (any, bool) {
+func readNumber(v any) (value any, ok bool) {
 	switch v := v.(type) {
 	case json.Number:
 		return v, true
@@ -319,8 +323,8 @@ func readNumber(v any) (any, bool) {
 	return nil, false
 }
 
-// readCount reads a count that may be written as a string or with decimals.
-func readCount(v any) (any, bool) {
+// readCount reads a count, which may be a string or have decimals.
+func readCount(v any) (value any, ok bool) {
 	number, ok := readNumber(v)
 	if !ok || checkNumbers(number) != nil {
 		return nil, false
@@ -332,14 +336,14 @@ func readCount(v any) (any, bool) {
 	return json.Number(rat.Num().String()), true
 }
 
-// approximateRef returns a schema in place of a reference that cannot be followed, for the reason err. The schema has only
-// the type and the description of the target, if they are known.
+// approximateRef returns a replacement for a reference that cannot be followed, because of err. The replacement has
+// only the type and the description of the reference's target, if they are known.
 func (r *resolver) approximateRef(ref any, err error) any {
 	r.addNote("it %v; nothing more is known there", err)
 	out := map[string]any{}
 	text, _ := ref.(string)
 	var target any = r.root
-	for _, step := range refSteps(text) {
+	for _, step := range parseRefPath(text) {
 		fields, _ := target.(map[string]any)
 		target = fields[step]
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// JSONError describes invalid JSON to its sender.
+// JSONError describes invalid JSON in words for its sender.
 type JSONError struct {
 	Field string // path, such as "contents[0].parts"; empty for the whole document
 	Want  string // expected type, such as "a number"; empty for a syntax error
@@ -35,8 +35,9 @@ func (j *JSONError) Error() string {
 	return fmt.Sprintf("%s must be %s, not %s", field, j.Want, j.Got)
 }
 
-// ExplainJSON converts an error of encoding/json to one that names no Go type. Other errors stay. at is the path of the value.
-func ExplainJSON(err error, at string) error {
+// ExplainJSON converts an error of encoding/json to an error that names no Go type. It returns other errors unchanged.
+// path is the path of the value.
+func ExplainJSON(err error, path string) error {
 	var jsonErr *JSONError
 	var typeErr *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
@@ -44,26 +45,26 @@ func ExplainJSON(err error, at string) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &jsonErr):
-		return &JSONError{strings.Trim(at+"."+jsonErr.Field, "."), jsonErr.Want, jsonErr.Got}
+		return &JSONError{strings.Trim(path+"."+jsonErr.Field, "."), jsonErr.Want, jsonErr.Got}
 	case errors.As(err, &typeErr):
 		word, _, _ := strings.Cut(typeErr.Value, " ")
 		want := "of another type"
 		if typeErr.Type != nil {
 			want = goTypeName(typeErr.Type)
 		}
-		return &JSONError{strings.Trim(at+"."+typeErr.Field, "."), want, withArticle(word)}
+		return &JSONError{strings.Trim(path+"."+typeErr.Field, "."), want, withArticle(word)}
 	case errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input":
-		return &JSONError{Field: at, Got: "unexpected end"}
+		return &JSONError{Field: path, Got: "unexpected end"}
 	case errors.As(err, &syntax) && strings.HasSuffix(syntax.Error(), " after top-level value"):
-		return &JSONError{Field: at, Got: trailingData}
+		return &JSONError{Field: path, Got: trailingData}
 	case errors.As(err, &syntax):
-		return &JSONError{Field: at, Got: fmt.Sprintf("%s at byte %d", strings.TrimPrefix(syntax.Error(), "json: "), syntax.Offset)}
+		return &JSONError{Field: path, Got: fmt.Sprintf("%s at byte %d", strings.TrimPrefix(syntax.Error(), "json: "), syntax.Offset)}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return &JSONError{Field: at, Got: "unexpected end"}
+		return &JSONError{Field: path, Got: "unexpected end"}
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
 		return errors.New(strings.TrimPrefix(err.Error(), "json: ")) // this error does not say where the field is
 	case strings.HasPrefix(err.Error(), "json: "):
-		return &JSONError{Field: at, Got: "unreadable value"}
+		return &JSONError{Field: path, Got: "unreadable value"}
 	}
 	return err
 }
@@ -130,10 +131,10 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // TrimBOM removes the byte order mark that some programs write at the start of a file.
 func TrimBOM(raw []byte) []byte { return bytes.TrimPrefix(bytes.TrimSpace(raw), byteOrderMark) }
 
-// ReadJSON reads JSON as leniently as Google's servers (https://protobuf.dev/programming-guides/json). Unknown fields
-// are ignored. Names in maps, and everything below a [json.RawMessage] or an any, stay as they are. The error is a
-// [JSONError].
-func ReadJSON(raw []byte, into any) error {
+// ReadLenientJSON reads JSON as leniently as Google's servers (https://protobuf.dev/programming-guides/json). It
+// ignores unknown fields. It does not convert names in maps, nor the content of a [json.RawMessage] or an any. The
+// error is a [JSONError].
+func ReadLenientJSON(raw []byte, into any) error {
 	tree, err := Decode(TrimBOM(raw))
 	if err != nil {
 		return ExplainJSON(err, "")
@@ -142,11 +143,11 @@ func ReadJSON(raw []byte, into any) error {
 	if err != nil {
 		return err
 	}
-	return ExplainJSON(json.Unmarshal(Encode(fitted), into), "")
+	return ExplainJSON(json.Unmarshal(EncodeOrEmpty(fitted), into), "")
 }
 
-// ReadStrictJSON reads one JSON value and rejects unknown fields: a misspelt limit must not be ignored. A byte order
-// mark may precede it. Errors name no Go type.
+// ReadStrictJSON reads one JSON value. It rejects unknown fields, because a misspelt limit must not be ignored. The
+// value may follow a byte order mark. Errors name no Go type.
 func ReadStrictJSON(raw []byte, into any) error {
 	trimmed := TrimBOM(raw)
 	dec := json.NewDecoder(bytes.NewReader(trimmed))
@@ -166,8 +167,8 @@ var (
 	textType        = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// fitValue converts a value to the JSON type that a Go type is decoded from.
-func fitValue(value any, t reflect.Type, at string) (any, error) {
+// fitValue converts a value to the JSON type from which a Go type can be decoded.
+func fitValue(value any, t reflect.Type, path string) (any, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -177,21 +178,21 @@ func fitValue(value any, t reflect.Type, at string) (any, error) {
 	if p := reflect.PointerTo(t); (p.Implements(unmarshalerType) && t.Kind() != reflect.Slice) || p.Implements(textType) {
 		return value, nil
 	}
-	wrong := func() (any, error) { return nil, &JSONError{at, goTypeName(t), jsonTypeName(value)} }
+	wrong := func() (any, error) { return nil, &JSONError{path, goTypeName(t), jsonTypeName(value)} }
 	switch t.Kind() {
 	case reflect.Struct:
 		fields, ok := value.(map[string]any)
 		if !ok {
 			return wrong()
 		}
-		return fitStruct(fields, t, at)
+		return fitStruct(fields, t, path)
 	case reflect.Map:
 		fields, ok := value.(map[string]any)
 		if !ok {
 			return wrong()
 		}
 		for name, v := range fields {
-			fitted, err := fitValue(v, t.Elem(), joinPath(at, name))
+			fitted, err := fitValue(v, t.Elem(), joinPath(path, name))
 			if err != nil {
 				return nil, err
 			}
@@ -207,9 +208,9 @@ func fitValue(value any, t reflect.Type, at string) (any, error) {
 			list = []any{value}
 		}
 		for i, v := range list {
-			place := at
+			place := path
 			if ok {
-				place = fmt.Sprintf("%s[%d]", at, i)
+				place = fmt.Sprintf("%s[%d]", path, i)
 			}
 			fitted, err := fitValue(v, t.Elem(), place)
 			if err != nil && !ok {
@@ -228,12 +229,12 @@ func fitValue(value any, t reflect.Type, at string) (any, error) {
 	return wrong()
 }
 
-func joinPath(at, name string) string { return strings.TrimPrefix(at+"."+name, ".") }
+func joinPath(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
 
-// fitStruct renames the fields of an object to those of a type. Unknown fields and nulls are removed.
-func fitStruct(fields map[string]any, t reflect.Type, at string) (any, error) {
+// fitStruct renames the fields of an object to the field names of a struct type. It removes unknown fields and nulls.
+func fitStruct(fields map[string]any, t reflect.Type, path string) (any, error) {
 	byName := map[string]reflect.StructField{}
-	collectFields(t, byName)
+	indexFieldsByNormalName(t, byName)
 	out := make(map[string]any, len(fields))
 	for name, v := range fields {
 		if v == nil {
@@ -243,7 +244,7 @@ func fitStruct(fields map[string]any, t reflect.Type, at string) (any, error) {
 		if !ok {
 			continue
 		}
-		fitted, err := fitValue(v, field.Type, joinPath(at, name))
+		fitted, err := fitValue(v, field.Type, joinPath(path, name))
 		if err != nil {
 			return nil, err
 		}
@@ -254,12 +255,13 @@ func fitStruct(fields map[string]any, t reflect.Type, at string) (any, error) {
 	return out, nil
 }
 
-func collectFields(t reflect.Type, known map[string]reflect.StructField) {
+// indexFieldsByNormalName adds the JSON fields of a struct to known, by the normal form of their names.
+func indexFieldsByNormalName(t reflect.Type, known map[string]reflect.StructField) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag := f.Tag.Get("json")
 		if f.Anonymous && tag == "" && f.Type.Kind() == reflect.Struct {
-			collectFields(f.Type, known)
+			indexFieldsByNormalName(f.Type, known)
 		} else if f.IsExported() && tag != "-" {
 			known[normalizeFieldName(fieldName(f))] = f
 		}
@@ -274,13 +276,13 @@ func fieldName(f reflect.StructField) string {
 	return name
 }
 
-// normalizeFieldName returns the form of a field name in which all its spellings are equal.
+// normalizeFieldName returns a normal form of a field name. All spellings of the name have the same normal form.
 func normalizeFieldName(name string) string {
 	return strings.ToLower(strings.ReplaceAll(name, "_", ""))
 }
 
-// fitScalar converts a string, number or boolean to the JSON type that a Go type is decoded from.
-func fitScalar(value any, t reflect.Type) (any, bool) {
+// fitScalar converts a string, number or boolean to the JSON type from which a Go type can be decoded.
+func fitScalar(value any, t reflect.Type) (converted any, ok bool) {
 	switch t.Kind() {
 	case reflect.String, reflect.Slice:
 		switch v := value.(type) {
@@ -297,36 +299,36 @@ func fitScalar(value any, t reflect.Type) (any, bool) {
 		return readNumber(value)
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return WholeNumber(value)
+		return ParseWholeNumber(value)
 	}
 	return nil, false
 }
 
-// WholeNumber converts a value to an integer, which may be written as a string or with decimals: 7.0, "7", 1e3. It returns
+// ParseWholeNumber converts a value to an integer. The value may be a string, or have decimals: 7.0, "7", 1e3. ok is
 // false for any other value.
-func WholeNumber(value any) (json.Number, bool) {
-	number, ok := readNumber(value)
+func ParseWholeNumber(value any) (number json.Number, ok bool) {
+	number, ok = ParseNumber(value)
 	if !ok || checkNumbers(number) != nil {
 		return "", false
 	}
-	rat, ok := new(big.Rat).SetString(string(number.(json.Number)))
+	rat, ok := new(big.Rat).SetString(string(number))
 	if !ok || !rat.IsInt() {
 		return "", false
 	}
 	return json.Number(rat.Num().String()), true
 }
 
-// ParseNumber converts a value to a number, which may be written as a string. It returns false for any other value.
-func ParseNumber(value any) (json.Number, bool) {
-	number, ok := readNumber(value)
+// ParseNumber returns the number in a value, which may be a number or a string. ok is false for any other value.
+func ParseNumber(value any) (number json.Number, ok bool) {
+	n, ok := readNumber(value)
 	if !ok {
 		return "", false
 	}
-	return number.(json.Number), true
+	return n.(json.Number), true
 }
 
-// ParseBool converts a value to a boolean, which may be written as a string. ok is false for any other value.
-func ParseBool(value any) (is, ok bool) {
+// ParseBool returns the boolean in a value, which may be a boolean or a string. ok is false for any other value.
+func ParseBool(value any) (b, ok bool) {
 	truth, ok := readBool(value)
 	return truth == true, ok
 }

@@ -23,8 +23,9 @@ type googleMessage struct {
 	Labels map[string]string `json:"userLabels"`
 }
 
-// TestReadJSON: JSON that Google's servers accept for a message is read, and errors about other JSON name no Go type.
-func TestReadJSON(t *testing.T) {
+// TestReadLenientJSON: JSON that Google's servers accept for a message is read, and errors about other JSON name no Go
+// type.
+func TestReadLenientJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"contents":[{"role":"user","parts":[{"text":"a"}]}]}`:         `[user a]`,
 		`{"contents":{"parts":{"text":"a"}}}`:                           `[ a]`,
@@ -47,7 +48,7 @@ func TestReadJSON(t *testing.T) {
 	} {
 		var m googleMessage
 		got := ""
-		if err := tools.ReadJSON([]byte(text), &m); err != nil {
+		if err := tools.ReadLenientJSON([]byte(text), &m); err != nil {
 			got = err.Error()
 			for _, bad := range []string{"Go ", "json:", "unmarshal", "googleMessage", "tools."} {
 				if strings.Contains(got, bad) {

@@ -18,38 +18,40 @@ import (
 )
 
 const (
-	// maxSchemaNodes bounds a schema with its references followed. A few lines can expand to a billion nodes, and
-	// validation costs with each call.
+	// maxSchemaNodes bounds the nodes of a schema after its references were followed. The limit is needed because a few
+	// lines can expand to a billion nodes, and because each call is validated against all nodes.
 	maxSchemaNodes = 2000
 
-	// maxSchemaDepth limits the nesting of a schema. It is far below the limit of the stack, and far above what a model can
-	// fill in.
+	// maxSchemaDepth limits the nesting of a schema. The stack allows far more, but no model can fill in so many
+	// levels.
 	maxSchemaDepth = 32
 
-	// These constants bound the cost of patterns and numbers. A pattern of a few thousand characters, or an exponent of
-	// a million, takes seconds of CPU time.
+	// These constants bound the cost of patterns and numbers, because a pattern of a few thousand characters, or an
+	// exponent of a million, takes seconds of CPU time.
 	maxPattern = 512  // bytes of a pattern
 	maxSteps   = 1000 // compiled steps of a pattern
 	maxDigits  = 40   // characters of a number
 	maxPower   = 400  // exponent; double-precision numbers end at 10^308
 
-	// schemaURL names a schema in errors. A bare name would be resolved as a file in the gateway's working directory.
+	// schemaURL is the name of a schema in errors. It is a URN, because the library would resolve a bare name as a file
+	// in the gateway's working directory.
 	schemaURL = "urn:arguments"
 
-	// maxProblems bounds the errors about arguments that a model gets: it repairs the first few and calls again.
+	// maxProblems bounds the errors about arguments that a model gets, because a model repairs only the first few and
+	// then calls again.
 	maxProblems = 5
 	maxProblem  = 200 // bytes of one such error
 )
 
-// Schema is the JSON Schema of a tool's arguments. It may be shared.
+// Schema is the JSON Schema of a tool's arguments. Several goroutines may share it.
 type Schema struct {
 	tree    map[string]any
 	changes []string
 	compile func() (*jsonschema.Schema, error) // compiles at the first call
 }
 
-// ParseSchema parses a schema strictly, as written by operators, and compiles it. That takes about 60 µs per node. It
-// rejects mistakes that ReadSchema corrects.
+// ParseSchema parses and compiles a schema that an operator has written. It is strict: it rejects mistakes that
+// ParseSchemaLeniently corrects. Compiling takes about 60 µs per node.
 func ParseSchema(schema any, budget *int) (*Schema, error) {
 	s, err := readSchema(schema, budget, false)
 	if err == nil {
@@ -61,30 +63,33 @@ func ParseSchema(schema any, budget *int) (*Schema, error) {
 	return s, nil
 }
 
-// ReadSchema parses a schema decoded from JSON, with numbers as [json.Number]. It is JSON Schema (2020-12 by default),
-// or Google's Schema (https://ai.google.dev/api/caching#Schema) with types in capitals. A nil schema allows any object.
+// ParseSchemaLeniently parses a schema that was decoded from JSON, with numbers as [json.Number]. The schema is JSON
+// Schema (2020-12 by default), or Google's Schema (https://ai.google.dev/api/caching#Schema) with types in capitals. A
+// nil schema allows any object.
 //
-// ReadSchema is lenient, because clients write schemas by hand. Types may have other names ("float", "dict"). Patterns
-// that Go cannot compile are ignored. Recursion is followed once, and external references allow anything.
-// [Schema.Changes] reports this.
+// The function is lenient, because clients write schemas by hand. Types may have other names ("float", "dict").
+// Patterns that Go cannot compile are ignored. Recursion is followed once, and external references allow anything.
+// [Schema.Changes] lists these corrections.
 //
-// The schema is compiled at the first Check: a conversation may declare a hundred functions. If it proves invalid, it
-// constrains nothing.
+// The schema is compiled only at the first Check, because a conversation may declare a hundred functions. A schema that
+// turns out to be invalid accepts all arguments.
 //
-// budget is the number of nodes allowed for several schemas together, from which ReadSchema subtracts the nodes of this
-// schema. nil allows 2,000 nodes for this schema alone.
-func ReadSchema(schema any, budget *int) (*Schema, error) { return readSchema(schema, budget, true) }
+// budget is the number of nodes that several schemas together may have. ParseSchemaLeniently subtracts the nodes of
+// this schema from it. If budget is nil, this schema may have 2,000 nodes.
+func ParseSchemaLeniently(schema any, budget *int) (*Schema, error) {
+	return readSchema(schema, budget, true)
+}
 
-func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
+func readSchema(schema any, budget *int, isLenient bool) (*Schema, error) {
 	if schema == nil {
 		schema = map[string]any{"type": "object"}
 	}
-	tree, changes, err := resolveSchema(schema, budget, lenient)
+	tree, changes, err := resolveSchema(schema, budget, isLenient)
 	if err != nil {
 		return nil, err
 	}
 	s := &Schema{tree: tree, changes: changes}
-	if list, ok := s.tree["type"].([]any); ok && lenient && slices.Contains(list, "object") { // null is not needed: calls have arguments
+	if list, ok := s.tree["type"].([]any); ok && isLenient && slices.Contains(list, "object") { // null is not needed: calls have arguments
 		s.tree["type"] = "object"
 	}
 	if kind := s.tree["type"]; kind == nil {
@@ -107,9 +112,9 @@ func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
 	return s, nil
 }
 
-// JSONSchema converts a schema to JSON Schema without references. It accepts Google's form, and other types than
-// object.
-func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
+// ToJSONSchema converts a schema to JSON Schema without references. It also accepts schemas in Google's form, and
+// schemas of other types than object.
+func ToJSONSchema(text json.RawMessage) (json.RawMessage, error) {
 	schema, err := Decode(text)
 	if err != nil {
 		return nil, err
@@ -122,7 +127,7 @@ func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
 }
 
 // resolveSchema follows the references of a schema and converts Google's form to JSON Schema.
-func resolveSchema(schema any, budget *int, lenient bool) (resolved map[string]any, changes []string, err error) {
+func resolveSchema(schema any, budget *int, isLenient bool) (resolved map[string]any, changes []string, err error) {
 	if err := checkNumbers(schema); err != nil {
 		return nil, nil, fmt.Errorf("has %w", err)
 	}
@@ -130,7 +135,7 @@ func resolveSchema(schema any, budget *int, lenient bool) (resolved map[string]a
 	if !ok {
 		return nil, nil, errors.New("a schema must be an object")
 	}
-	r := resolver{root: root, budget: maxSchemaNodes, lenient: lenient}
+	r := resolver{root: root, budget: maxSchemaNodes, lenient: isLenient}
 	if budget != nil {
 		r.budget = min(r.budget, *budget)
 		before := r.budget
@@ -146,14 +151,15 @@ func resolveSchema(schema any, budget *int, lenient bool) (resolved map[string]a
 	return root, r.notes, nil
 }
 
-// Changes returns the corrections and unknown parts of the schema, as sentences without capital letter and full stop.
+// Changes returns what was corrected or not understood in the schema, as sentences without capital letter and full
+// stop.
 func (s *Schema) Changes() []string { return s.changes }
 
-// Tree returns the schema as JSON Schema without references. It must not be changed.
+// Tree returns the schema as JSON Schema without references. The caller must not change it.
 func (s *Schema) Tree() map[string]any { return s.tree }
 
-// Check validates a call's arguments. Its error is for the model. The first call takes some milliseconds for a hundred
-// nodes.
+// Check validates a call's arguments. Its error is for the model. The first call of Check takes some milliseconds for a
+// hundred nodes.
 func (s *Schema) Check(args json.RawMessage) error {
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage("{}")
@@ -161,20 +167,20 @@ func (s *Schema) Check(args json.RawMessage) error {
 	return s.validate(args, "args", "the arguments", "the function")
 }
 
-// CheckValue validates any other value, like [Schema.Check]. Its errors use name for the value.
+// CheckValue validates another value than a call's arguments, like [Schema.Check]. name stands for the value in errors.
 func (s *Schema) CheckValue(value json.RawMessage, name string) error {
 	return s.validate(value, name, "the "+name, "its schema")
 }
 
-// validate is the common part of Check and CheckValue. Its errors use three names: root begins the path of a value, "what"
-// is the value in a sentence, and rule is the schema.
-func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
+// validate is the common part of Check and CheckValue. Three texts are for its errors: pathRoot is the first name in
+// the path of a value, valueName stands for the value, and schemaName for the schema.
+func (s *Schema) validate(raw json.RawMessage, pathRoot, valueName, schemaName string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
-		return fmt.Errorf("%s: not valid JSON: %w", what, err)
+		return fmt.Errorf("%s: not valid JSON: %w", valueName, err)
 	}
 	if err := checkNumbers(value); err != nil {
-		return fmt.Errorf("%s: it has %w", what, err)
+		return fmt.Errorf("%s: it has %w", valueName, err)
 	}
 	rules, err := s.compile()
 	if err != nil {
@@ -189,8 +195,9 @@ func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
 	}
 	var problems []string
 	for _, leaf := range leafErrors(invalid) {
-		at := strings.Join(append([]string{root}, leaf.InstanceLocation...), ".")
-		// The library's sentence begins with the location as a JSON pointer, which is cut off.
+		at := strings.Join(append([]string{pathRoot}, leaf.InstanceLocation...), ".")
+		// The library's sentence begins with the location as a JSON pointer. It is cut off, because `at` has the
+		// location.
 		_, what, _ := strings.Cut(leaf.Error(), "': ")
 		what = strings.TrimSpace(what[strings.LastIndex(what, "\n")+1:])
 		if p := Truncate(at+": "+what, maxProblem); !slices.Contains(problems, p) {
@@ -201,10 +208,10 @@ func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
 		problems = append(problems[:maxProblems], fmt.Sprintf("and %d more", len(problems)-maxProblems))
 	}
 	verb := " does not fit "
-	if root == "args" {
+	if pathRoot == "args" {
 		verb = " do not fit "
 	}
-	return errors.New(what + verb + rule + ": " + strings.Join(problems, "; "))
+	return errors.New(valueName + verb + schemaName + ": " + strings.Join(problems, "; "))
 }
 
 func leafErrors(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
@@ -218,7 +225,7 @@ func leafErrors(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
 	return all
 }
 
-// noLoader loads nothing: a schema must be self-contained.
+// noLoader refuses to load other documents, because a schema must be self-contained.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) { return nil, fmt.Errorf("%s is not loaded", url) }
@@ -249,15 +256,15 @@ func checkNumbers(value any) error {
 	return nil
 }
 
-// patternSize estimates the cost of a pattern, in steps of the compiled program. It returns -1 if Go cannot compile it,
-// or if it is too expensive.
-func patternSize(pattern string) int {
+// boundedPatternCost estimates the cost of a pattern, in steps of the compiled program. ok is false if Go cannot
+// compile the pattern, or if it is too expensive.
+func boundedPatternCost(pattern string) (cost int, ok bool) {
 	if len(pattern) > maxPattern {
-		return -1
+		return 0, false
 	}
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return -1
+		return 0, false
 	}
 	var size func(*syntax.Regexp) int
 	size = func(r *syntax.Regexp) int {
@@ -271,9 +278,9 @@ func patternSize(pattern string) int {
 		return n
 	}
 	if n := size(parsed); n <= maxSteps {
-		return n
+		return n, true
 	}
-	return -1
+	return 0, false
 }
 
 // resolver follows references and converts Google's form to JSON Schema.
@@ -284,7 +291,7 @@ type resolver struct {
 	notes   []string // corrections
 }
 
-// subschemas are the keywords that contain schemas: one, a list or a map.
+// subschemas maps the keywords that contain schemas to the form of their value: one schema, a list or a map.
 var subschemas = map[string]int{
 	"items": oneSchema, "additionalItems": oneSchema, "contains": oneSchema, "additionalProperties": oneSchema,
 	"propertyNames": oneSchema, "unevaluatedItems": oneSchema, "unevaluatedProperties": oneSchema, "not": oneSchema,
@@ -299,7 +306,8 @@ const (
 	mapOfSchemas
 )
 
-// resolveSchema returns a resolved copy of one schema, which may be true or false. open lists the references being followed.
+// resolveSchema returns a copy of one schema in which references are replaced by their targets. The schema may also be
+// true or false. open lists the references that are being followed.
 func (r *resolver) resolveSchema(value any, depth int, open []string) (any, error) {
 	r.budget--
 	switch {
@@ -324,9 +332,9 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 	}
 	var out map[string]any
 	if r.lenient {
-		out = fromGoogle(r.correctSchema(in))
+		out = convertFromGoogle(r.correctSchema(in))
 	} else {
-		out = fromGoogle(camelFields(in))
+		out = convertFromGoogle(toCamelCaseFields(in))
 	}
 	for _, name := range []string{"$defs", "definitions", "$id", "$anchor", "$comment", "$schema"} {
 		delete(out, name)
@@ -343,7 +351,7 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 		if !ok || len(out) == 0 {
 			return target, nil
 		}
-		if rules := withoutNotes(out); len(rules) == 0 {
+		if rules := withoutAnnotations(out); len(rules) == 0 {
 			for name, v := range object {
 				if _, given := out[name]; !given {
 					out[name] = v
@@ -351,21 +359,21 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 			}
 			return out, nil
 		}
-		// The reference and the keywords beside it both apply: JSON Schema 2020-12, core, 8.2.3.1.
+		// The keywords next to a reference apply in addition to its target: JSON Schema 2020-12, core, 8.2.3.1.
 		beside := maps.Clone(out)
 		if err := r.resolveSubschemas(beside, depth+1, open); err != nil {
 			return nil, err
 		}
 		return map[string]any{"allOf": []any{target, beside}}, nil
 	}
-	if pattern, ok := out["pattern"].(string); ok && !r.spendOn(pattern) {
+	if pattern, ok := out["pattern"].(string); ok && !r.spendOnPattern(pattern) {
 		delete(out, "pattern")
 	}
 	if patterns, ok := out["patternProperties"].(map[string]any); ok {
 		patterns = maps.Clone(patterns)
 		out["patternProperties"] = patterns
 		for pattern := range patterns {
-			if !r.spendOn(pattern) { // without the pattern, it is unknown which properties are additional
+			if !r.spendOnPattern(pattern) { // without the pattern, it is unknown which properties are additional
 				delete(patterns, pattern)
 				delete(out, "additionalProperties")
 				delete(out, "unevaluatedProperties")
@@ -381,21 +389,22 @@ func (r *resolver) resolveSchema(value any, depth int, open []string) (any, erro
 	return out, r.resolveSubschemas(out, depth+1, open)
 }
 
-// stepsPerNode is the number of steps of a pattern that cost as much as one node of a schema.
+// stepsPerNode is the number of pattern steps that cost as much as one node of a schema.
 const stepsPerNode = 20
 
-// spendOn subtracts the cost of a pattern from the budget. It returns false if the budget does not allow the pattern.
-func (r *resolver) spendOn(pattern string) bool {
-	size := patternSize(pattern)
-	if size < 0 || size/stepsPerNode > r.budget {
+// spendOnPattern subtracts the cost of a pattern from the budget. If the pattern costs more than the budget, it returns
+// false.
+func (r *resolver) spendOnPattern(pattern string) (isAllowed bool) {
+	cost, ok := boundedPatternCost(pattern)
+	if !ok || cost/stepsPerNode > r.budget {
 		return false
 	}
-	r.budget -= size / stepsPerNode
+	r.budget -= cost / stepsPerNode
 	return true
 }
 
-// withoutNotes returns a schema without the keywords that only describe it, such as title and examples.
-func withoutNotes(s map[string]any) map[string]any {
+// withoutAnnotations returns a schema without the keywords that only describe it, such as title and examples.
+func withoutAnnotations(s map[string]any) map[string]any {
 	s = maps.Clone(s)
 	for _, note := range []string{"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly"} {
 		delete(s, note)
@@ -447,15 +456,15 @@ func (r *resolver) resolveSubschemas(out map[string]any, depth int, open []strin
 	return nil
 }
 
-// refError reports a reference that cannot be followed.
+// refError is the error for a reference that cannot be followed.
 type refError struct{ problem string }
 
 func (e *refError) Error() string { return e.problem }
 
 func newRefError(format string, args ...any) error { return &refError{fmt.Sprintf(format, args...)} }
 
-// refSteps returns the path of names from the document's root to a reference's target.
-func refSteps(ref string) (steps []string) {
+// parseRefPath returns the names that lead from the root of the document to the target of a reference.
+func parseRefPath(ref string) (steps []string) {
 	path := strings.TrimPrefix(ref, "#")
 	if unescaped, err := url.PathUnescape(path); err == nil {
 		path = unescaped
@@ -477,7 +486,7 @@ func (r *resolver) followRef(ref any, depth int, open []string) (any, error) {
 		return nil, newRefError("refers to itself by %q, which no model takes", text)
 	}
 	var target any = r.root
-	for _, step := range refSteps(text) {
+	for _, step := range parseRefPath(text) {
 		fields, _ := target.(map[string]any)
 		if target, ok = fields[step]; !ok {
 			return nil, newRefError("refers to %q, which is not there", text)
@@ -494,14 +503,14 @@ var (
 	isNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 )
 
-// snakeNames maps the snake_case names of Google's form, which proto3 JSON accepts, to camelCase.
+// snakeNames maps the snake_case names of Google's form to camelCase, because proto3 JSON accepts both.
 var snakeNames = map[string]string{
 	"any_of": "anyOf", "min_items": "minItems", "max_items": "maxItems", "min_length": "minLength", "max_length": "maxLength",
 	"min_properties": "minProperties", "max_properties": "maxProperties", "property_ordering": "propertyOrdering",
 }
 
-// camelFields returns a copy of one schema with the names of Google's form in camelCase.
-func camelFields(in map[string]any) map[string]any {
+// toCamelCaseFields returns a copy of one schema in Google's form, with all names in camelCase.
+func toCamelCaseFields(in map[string]any) map[string]any {
 	out := make(map[string]any, len(in))
 	for name, v := range in {
 		if camel, ok := snakeNames[name]; ok {
@@ -512,8 +521,8 @@ func camelFields(in map[string]any) map[string]any {
 	return out
 }
 
-// fromGoogle converts a schema from Google's form to JSON Schema, in place.
-func fromGoogle(out map[string]any) map[string]any {
+// convertFromGoogle converts a schema from Google's form to JSON Schema, in place.
+func convertFromGoogle(out map[string]any) map[string]any {
 	for _, name := range counts {
 		if text, ok := out[name].(string); ok && isCount.MatchString(text) {
 			out[name] = json.Number(text) // proto3 JSON encodes 64-bit integers as strings

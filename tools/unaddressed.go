@@ -6,9 +6,9 @@ import (
 	"net/url"
 )
 
-// Unaddressed removes private details from a network error. These are the URL, which may contain a token, and the
-// operator's names and addresses. The rest is safe to show.
-func Unaddressed(err error) error {
+// WithoutAddress removes private details from a network error: the URL, which may contain a token, and the operator's
+// host names and addresses. The remaining text is safe to show.
+func WithoutAddress(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}

@@ -13,8 +13,8 @@ import (
 	desk "voxgate/vox/assistant"
 )
 
-// assistant holds the state that a conversation keeps when the client's connection is lost: the project of its tools, and
-// the account.
+// assistant holds the state that survives when the client's connection is lost: the project with which the tools work,
+// and the client's account.
 type assistant struct {
 	server     *Server
 	theme      string
@@ -54,16 +54,25 @@ func (srv *Server) newAssistant(v *clientConn, theme string, start clientMessage
 	return a
 }
 
+// costlyAppModel returns the name of the text model that writes apps. It returns "" if apps cannot be written, or cost
+// nothing.
+func (a *assistant) costlyAppModel() string {
+	if a.desk.Generate == nil || a.desk.Workspace == nil || a.desk.Free {
+		return ""
+	}
+	return a.server.AppModel
+}
+
 // sendAction sends an action to the client.
-func (a *assistant) sendAction(what desk.Action) {
+func (a *assistant) sendAction(action desk.Action) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.client != nil {
-		a.client.sendMessage(uiAction(what))
+		a.client.sendMessage(uiAction(action))
 	}
 }
 
-// attachClient makes v the current client. It sends the client the actions for the whole project, because messages on the
+// attachClient makes v the current client. It sends v the actions that show the whole project, because messages on the
 // previous socket may have been lost.
 func (a *assistant) attachClient(v *clientConn) {
 	a.mu.Lock()
@@ -79,13 +88,13 @@ func (a *assistant) attachClient(v *clientConn) {
 
 // selectVersion switches an app to a version that the client has selected.
 func (a *assistant) selectVersion(m clientMessage) error {
-	if _, err := a.desk.Use(m.App, m.Version); err != nil {
+	if _, err := a.desk.SwitchVersion(m.App, m.Version); err != nil {
 		return badMessage("%v.", err)
 	}
 	return nil
 }
 
-// detachClient removes the client, unless another one has replaced it.
+// detachClient removes the client v, unless another client has already replaced it.
 func (a *assistant) detachClient(v *clientConn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,15 +103,15 @@ func (a *assistant) detachClient(v *clientConn) {
 	}
 }
 
-// countText counts a text that the user has typed.
-func (a *assistant) countText() {
+// countTypedInput counts a text that the user has typed.
+func (a *assistant) countTypedInput() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.inputCount++
 }
 
-// countSpeech counts a turn in which the user speaks, once per turn.
-func (a *assistant) countSpeech(turn int) {
+// countSpokenInput counts a turn in which the user speaks. It counts each turn only once.
+func (a *assistant) countSpokenInput(turn int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if turn > a.lastSpeechTurn {
@@ -111,9 +120,9 @@ func (a *assistant) countSpeech(turn int) {
 	}
 }
 
-// generateApp sends a prompt to the model that writes apps, and passes its answer to piece. The cost is charged to the
-// account, in addition to the cost of the conversation.
-func (a *assistant) generateApp(ctx context.Context, prompt string, piece func(string) error) error {
+// generateApp sends a prompt to the model that writes apps, and passes the text of its answer to onText. The cost is
+// charged to the account, in addition to the cost of the conversation.
+func (a *assistant) generateApp(ctx context.Context, prompt string, onText func(string) error) error {
 	if model := a.server.AppModel; !a.grant.AllowsModel(model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
@@ -121,18 +130,18 @@ func (a *assistant) generateApp(ctx context.Context, prompt string, piece func(s
 		return bridge.ErrTokenLimit
 	}
 	userTurn := map[string]any{"role": "user", "parts": []any{map[string]string{"text": prompt}}}
-	request := tools.Encode(map[string]any{"contents": []any{userTurn}})
+	request := tools.EncodeOrEmpty(map[string]any{"contents": []any{userTurn}})
 	var reply wire.Reply
 	cost, err := a.server.Generate(ctx, a.account, a.server.AppModel, request, func(raw json.RawMessage) error {
 		text, err := reply.AddText(raw)
 		if err != nil || text == "" {
 			return err
 		}
-		return piece(text)
+		return onText(text)
 	})
 	a.tokens.Add(int64(cost.Tokens))
 	if err == nil {
-		err = reply.End()
+		err = reply.CheckComplete()
 	}
 	return err
 }

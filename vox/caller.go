@@ -19,11 +19,12 @@ const micRate = 16000
 // liveConfig enables transcripts of both sides.
 var liveConfig = json.RawMessage(`{"inputAudioTranscription":{},"outputAudioTranscription":{}}`)
 
-// pushToTalkConfig is liveConfig for a client that marks the user's speech.
+// pushToTalkConfig is the configuration for a client that marks the user's speech. It extends liveConfig.
 var pushToTalkConfig = json.RawMessage(
 	`{"inputAudioTranscription":{},"outputAudioTranscription":{},"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)
 
-// textRate and textBurst limit how fast a client may type to a text model. Each text is a request that costs money.
+// textRate and textBurst limit how fast a client may type to a text model, because each text is a request that costs
+// money.
 const (
 	textRate  = rate.Limit(1) // per second
 	textBurst = 10
@@ -133,7 +134,7 @@ func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame)
 		if c.isTextModel.Load() && !c.textLimiter.Allow() {
 			return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: "Texts arrive too fast; this text was dropped."}
 		}
-		s.EndpointState().(*assistant).countText()
+		s.EndpointState().(*assistant).countTypedInput()
 		return s.Do(bridge.Message{Text: m.Text, TurnComplete: true})
 	case typeAnswer:
 		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerJSON(*m.Yes)}) != nil {
@@ -153,16 +154,17 @@ func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame)
 	return nil
 }
 
-// markSpeech marks the beginning or the end of what the user says, in a conversation with push-to-talk.
-func (c *caller) markSpeech(s *bridge.Session, mic *bridge.Microphone, talking bool) error {
+// markSpeech handles the beginning or the end of the user's speech in a conversation with push-to-talk, where the
+// client marks the speech.
+func (c *caller) markSpeech(s *bridge.Session, mic *bridge.Microphone, isTalking bool) error {
 	switch {
 	case !s.EndpointState().(*assistant).pushToTalk:
 		return badMessage("talk is allowed only in a conversation with pushToTalk.")
-	case c.isTextModel.Load() || talking == c.isTalking:
+	case c.isTextModel.Load() || isTalking == c.isTalking:
 		return nil
 	}
-	c.isTalking = talking
-	if talking {
+	c.isTalking = isTalking
+	if isTalking {
 		return s.Do(bridge.ActivityStart)
 	}
 	c.sampleReader.Reset()
@@ -185,7 +187,9 @@ func (c *caller) Notify(e bridge.Event) {
 		a := c.server.Host.Session(b.SessionID).EndpointState().(*assistant)
 		c.assistant.Store(a)
 		c.translator.readySent, c.translator.isResumed = true, b.Resumed
-		c.sendMessage(readyFrame{b.SessionID, a.theme, b.Model, mode, b.Resumed, b.ResumeToken, b.Recording, a.desk.Project.ID()})
+		c.sendMessage(readyFrame{
+			b.SessionID, a.theme, b.Model, mode, b.Resumed, b.ResumeToken, b.Recording, a.desk.Project.ID(), a.costlyAppModel(),
+		})
 		a.attachClient(c.clientConn)
 		return
 	case bridge.Interrupted:
@@ -197,7 +201,7 @@ func (c *caller) Notify(e bridge.Event) {
 		return
 	case bridge.UserText:
 		if a := c.assistant.Load(); a != nil {
-			a.countSpeech(b.Turn)
+			a.countSpokenInput(b.Turn)
 		}
 	case bridge.ToolCall:
 		c.dismissCanvases(b)
@@ -207,9 +211,10 @@ func (c *caller) Notify(e bridge.Event) {
 	}
 }
 
-// dismissCanvases cancels tool calls for canvases that this client cannot show, because they are more than a question.
-func (c *caller) dismissCanvases(asked bridge.ToolCall) {
-	for _, call := range asked.Calls {
+// dismissCanvases cancels tool calls that show a canvas which is more than a question, because this client cannot show
+// such canvases.
+func (c *caller) dismissCanvases(request bridge.ToolCall) {
+	for _, call := range request.Calls {
 		if _, ok := confirmationText(call); isCanvas(call) && !ok {
 			select {
 			case c.dismissals <- call.ID:

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// idleTimeout limits the idle time of a socket between two conversations.
+	// idleTimeout limits how long a socket may be idle between two conversations.
 	idleTimeout = 30 * time.Second
 
 	// errorRate (per second) and errorBurst (at once) limit the number of errors that a client receives about its own messages.
@@ -38,7 +38,7 @@ type clientConn struct {
 
 	session atomic.Pointer[bridge.Session] // the current session, or nil
 
-	// The following fields are used by run.
+	// Only the goroutine of run uses the following fields.
 	errorLimiter   *rate.Limiter // limits the errors about the client's own messages
 	token          string        // token of the newest start message that had one
 	soundErrorSent bool          // the error about early sound was already sent
@@ -58,7 +58,8 @@ func (cc *clientConn) onRoundTrip(d time.Duration) {
 	}
 }
 
-// readFrame reads one frame, which may be only as long as PROTOCOL.md allows. It is used as [signaling.SocketOptions].Read.
+// readFrame reads one frame. It returns an error if the frame is longer than PROTOCOL.md allows. It is used as
+// [signaling.SocketOptions].Read.
 func readFrame(from io.Reader, text bool) ([]byte, error) {
 	if !text {
 		return signaling.ReadLimited(from, maxSound)
@@ -119,11 +120,11 @@ func (cc *clientConn) run(ctx context.Context) error {
 	}
 }
 
-// awaitStart waits for the next start message, for idleTimeout at most. If the parameter first is true, it waits for the
-// first message, and the socket limits the wait.
-func (cc *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage, error) {
+// awaitStart waits for the next start message, for idleTimeout at most. If isFirst is set, it sets no timeout, because
+// the socket itself limits the wait for the first message.
+func (cc *clientConn) awaitStart(ctx context.Context, isFirst bool) (clientMessage, error) {
 	var idleTimer <-chan time.Time
-	if !first {
+	if !isFirst {
 		idleTimer = time.After(idleTimeout)
 	}
 	for {
@@ -131,7 +132,7 @@ func (cc *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage
 		case m, ok := <-cc.messages:
 			f := cc.parseFrame(m)
 			switch {
-			case !ok && first:
+			case !ok && isFirst:
 				return clientMessage{}, signaling.ErrNoFirstMessage
 			case !ok:
 				return clientMessage{}, errSocketLost
@@ -182,7 +183,8 @@ func (cc *clientConn) serveConversation(ctx context.Context, start clientMessage
 	}
 	open.Dial = textmodel.NewDialer(
 		func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
-			// The account is unlimited here, because the session counts the returned tokens against the client's account.
+			// The cost is not charged to the client's account here, because the session charges the returned tokens to
+			// it.
 			cost, err := cc.server.Generate(ctx, bridge.Unlimited, model, request, piece)
 			return cost.Tokens, err
 		}).Dial
@@ -191,8 +193,8 @@ func (cc *clientConn) serveConversation(ctx context.Context, start clientMessage
 	return cc.runSession(ctx, open, a)
 }
 
-// reportEnd reports the end of a conversation to the client. over is true if the socket must be closed, too.
-func (cc *clientConn) reportEnd(err error) (over bool) {
+// reportEnd reports the end of a conversation to the client. mustClose is true if the socket must be closed, too.
+func (cc *clientConn) reportEnd(err error) (mustClose bool) {
 	var limit bridge.Limit
 	switch {
 	case err == nil, errors.Is(err, errSocketLost), errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), // the client has left

@@ -393,7 +393,7 @@ func TestVOXResume(t *testing.T) {
 	// Other endpoints do not accept this endpoint's resume token, and this one does not accept theirs.
 	web := testkit.DialWebSocket(t, g.URL)
 	web.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true,"resumeToken":"`+r.Resume+`"}`)
-	_, theirs := testkit.ReadSetup(t, web.AwaitEvent("SETUP_COMPLETE"), false)
+	_, theirs := testkit.ParseSetup(t, web.AwaitEvent("SETUP_COMPLETE"), false)
 	stranger := voxtest.Dial(t, g, nil)
 	if s := stranger.StartConversation(`,"resume":"` + theirs + `"`); s.Resumed {
 		t.Error("a token for another protocol was good here")
@@ -422,7 +422,7 @@ func TestVOXResume(t *testing.T) {
 	if f := second.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "Another connection") {
 		t.Errorf("%+v", f)
 	}
-	if code := second.CloseCode(); code != websocket.CloseNormalClosure {
+	if code := second.AwaitCloseCode(); code != websocket.CloseNormalClosure {
 		t.Errorf("closed with %d", code)
 	}
 	third.SendText("hello")
@@ -558,7 +558,7 @@ func TestVOXWantsAToken(t *testing.T) {
 		if e := c.AwaitEvent("session_end", nil); e.Reason != "error" {
 			t.Errorf("%+v", e)
 		}
-		if n := c.CloseCode(); n != websocket.ClosePolicyViolation {
+		if n := c.AwaitCloseCode(); n != websocket.ClosePolicyViolation {
 			t.Errorf("closed with %d", n)
 		}
 	}
@@ -605,7 +605,7 @@ func TestVOXBudget(t *testing.T) {
 	if f := c.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
 		t.Errorf("%+v", f)
 	}
-	c.CloseCode()
+	c.AwaitCloseCode()
 }
 
 // A client that stops each answer before the model has reported its usage is charged all the same.
@@ -631,16 +631,18 @@ func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 	if f := c.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
 		t.Errorf("%+v", f)
 	}
-	c.CloseCode()
+	c.AwaitCloseCode()
 }
 
-// A client learns that the conversation is recorded.
+// A client learns that the conversation is recorded, and which model writes apps for money.
 func TestVOXTellsOfTheRecording(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	recorded := func(_ *testkit.Endpoints, o *bridge.Options) { o.Recordings, o.RecordAll = folder, true }
+	recorded := func(_ *testkit.Endpoints, o *bridge.Options) {
+		o.Recordings, o.RecordAll, o.Backend = folder, true, "gemini"
+	}
 	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, nil), recorded), nil)
-	if r := c.StartConversation(""); !r.Recording {
+	if r := c.StartConversation(""); !r.Recording || r.AppModel != "gemini-3.8-flash" {
 		t.Errorf("%+v", r)
 	}
 	c.Send(`{"type":"end"}`)
@@ -746,7 +748,9 @@ func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 func TestVOXWithoutAWorkspace(t *testing.T) {
 	t.Parallel()
 	c := voxtest.Dial(t, testkit.StartGateway(t, voxtest.Serve(t, nil, func(d *vox.Server) { d.Workspace = nil })), nil)
-	c.StartConversation("")
+	if r := c.StartConversation(""); r.AppModel != "" {
+		t.Errorf("apps are written by %s", r.AppModel)
+	}
 	if r := c.CallFunction("generate_app", `{"prompt":"a counter"}`); !strings.Contains(string(r.Data), "workspace") {
 		t.Errorf("%s", r.Data)
 	}
@@ -758,7 +762,7 @@ func TestVOXClosesIdleAndBusyConnections(t *testing.T) {
 	g := testkit.StartGateway(t, voxtest.Serve(t, nil, nil))
 	idle, busy := voxtest.Dial(t, g, nil), voxtest.Dial(t, g, nil)
 	busy.StartConversation("")
-	if code := idle.CloseCode(); code != websocket.ClosePolicyViolation {
+	if code := idle.AwaitCloseCode(); code != websocket.ClosePolicyViolation {
 		t.Errorf("a client that never began was closed with %d", code)
 	}
 	if err := g.Host.Shutdown(t.Context()); err != nil {
@@ -767,7 +771,7 @@ func TestVOXClosesIdleAndBusyConnections(t *testing.T) {
 	if f := busy.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "shutting down") {
 		t.Errorf("%+v", f)
 	}
-	if code := busy.CloseCode(); code != websocket.CloseGoingAway {
+	if code := busy.AwaitCloseCode(); code != websocket.CloseGoingAway {
 		t.Errorf("closed with %d", code)
 	}
 }

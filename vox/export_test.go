@@ -30,7 +30,7 @@ func Phrases(pieces ...string) (whole []string) {
 	for _, piece := range pieces {
 		whole = append(whole, p.addText(piece)...)
 	}
-	return append(whole, p.flushRest()...)
+	return append(whole, p.takeRest()...)
 }
 
 // Voice is the output of a client, which joins the frames of the playout.

@@ -16,14 +16,14 @@ import (
 	desk "voxgate/vox/assistant"
 )
 
-// Limits of client messages: PROTOCOL.md.
+// Limits of client messages. PROTOCOL.md documents them.
 const (
-	maxText    = 128 << 10 // bytes of a text frame: twice a project's context
-	maxSound   = 8192      // bytes of a binary frame
-	maxContext = 64 << 10  // bytes of a project's context
-	maxTyped   = 20_000    // characters of a text
-	maxTargets = 32
-	maxTarget  = 64 // characters of the name of a target
+	maxText       = 128 << 10 // bytes of a text frame: twice a project's context
+	maxSound      = 8192      // bytes of a binary frame
+	maxContext    = 64 << 10  // bytes of a project's context
+	maxTyped      = 20_000    // characters of a text
+	maxTargets    = 32
+	maxTargetName = 64 // characters of the name of a target
 )
 
 // Types of client messages.
@@ -68,7 +68,7 @@ type clientMessage struct {
 	Version        int             `json:"version"`
 }
 
-// resume is true, or a resume token.
+// resume is the field with which a client requests resumption. It is true, or a resume token.
 type resume struct {
 	isRequested bool
 	token       string
@@ -104,7 +104,7 @@ func parseMessage(raw []byte) (m clientMessage, err error) {
 	}
 	switch m.Type {
 	case typeStart:
-		return m, m.checkStart()
+		return m, m.checkAndNormalizeStart()
 	case typeMute:
 		if m.Muted == nil {
 			return m, badMessage("muted must be true or false.")
@@ -138,7 +138,8 @@ var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 // languageTag matches BCP 47 tags such as "de-DE".
 var languageTag = regexp.MustCompile(`^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}$`)
 
-func (m *clientMessage) checkStart() error {
+// checkAndNormalizeStart validates a start message. It treats a project context that is null as missing.
+func (m *clientMessage) checkAndNormalizeStart() error {
 	if context := m.ProjectContext; string(context) == "null" {
 		m.ProjectContext = nil
 	} else if len(context) > maxContext {
@@ -156,8 +157,8 @@ func (m *clientMessage) checkStart() error {
 		return badMessage("targets has %d entries; at most %d are allowed.", len(m.Targets), maxTargets)
 	}
 	for i, name := range m.Targets {
-		if n := utf8.RuneCountInString(name); n == 0 || n > maxTarget || slices.ContainsFunc([]rune(name), unicode.IsControl) {
-			return badMessage("targets[%d] must be a name of 1 to %d characters.", i, maxTarget)
+		if n := utf8.RuneCountInString(name); n == 0 || n > maxTargetName || slices.ContainsFunc([]rune(name), unicode.IsControl) {
+			return badMessage("targets[%d] must be a name of 1 to %d characters.", i, maxTargetName)
 		}
 	}
 	return nil
@@ -177,6 +178,7 @@ type (
 		Resume    string `json:"resume,omitempty"`
 		Recording bool   `json:"recording"`
 		Project   string `json:"project,omitempty"`
+		AppModel  string `json:"appModel,omitempty"` // the text model that writes apps, if it costs money
 	}
 	transcript struct {
 		Role    string `json:"role"`
@@ -220,7 +222,8 @@ type (
 		Withdrawn bool   `json:"withdrawn,omitempty"`
 	}
 	latency bridge.LatencyReport
-	// usage holds the tokens of the conversation so far, and their cost in US dollars, or nil if unknown.
+	// usage holds the tokens of the conversation so far, and their cost in US dollars. The cost is nil if it is
+	// unknown.
 	usage struct {
 		Input   int      `json:"inputTokens"`
 		Output  int      `json:"outputTokens"`
@@ -260,13 +263,13 @@ const (
 	stateLive         = "live"
 )
 
-// encodeMessage encodes a message: its type, followed by its fields.
+// encodeMessage encodes a message. The type comes first, then the fields.
 func encodeMessage(m serverMessage) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(m); err != nil {
-		// A tool has returned invalid JSON.
+		// Encoding fails only if a tool has returned invalid JSON.
 		return encodeMessage(errorFrame{Message: "A message to the client could not be encoded.", Code: bridge.CodeUnknown})
 	}
 	fields := bytes.TrimSuffix(bytes.TrimSpace(b.Bytes()), []byte("}"))[1:]
@@ -277,7 +280,7 @@ func encodeMessage(m serverMessage) []byte {
 	return append(text, '}')
 }
 
-// newErrorFrame converts an error for the client.
+// newErrorFrame converts an error to the message that the client gets.
 func newErrorFrame(err error) errorFrame {
 	e := bridge.AsError(err)
 	return errorFrame{Message: e.Message, Code: e.Code, RetryAfterMs: int64(e.Retry / time.Millisecond)}

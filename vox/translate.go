@@ -35,8 +35,8 @@ type turnProgress struct {
 	sent   string
 }
 
-// translateEvent returns the messages for an event. The caller's Notify itself sends the messages "ready" and
-// "interrupted".
+// translateEvent returns the messages for an event. It does not create the messages "ready" and "interrupted", which
+// the caller's Notify sends itself.
 func (t *translator) translateEvent(body bridge.EventBody) []serverMessage {
 	switch b := body.(type) {
 	case bridge.UserText:
@@ -57,7 +57,8 @@ func (t *translator) translateEvent(body bridge.EventBody) []serverMessage {
 		}
 	case bridge.ErrorEvent:
 		if b.Err.Code == bridge.CodeToolExecution || b.Err.Code == bridge.CodeToolNotFound {
-			// Only a log message: the model has received the error, and the client has received the status of the tool call, if any.
+			// This becomes only a log message, because the model has received the error. If the tool has run, the client
+			// has received the status of the call.
 			return []serverMessage{logFrame{Level: "warn", Message: b.Err.Message}}
 		}
 		return []serverMessage{newErrorFrame(b.Err)}
@@ -71,7 +72,7 @@ func (t *translator) translateEvent(body bridge.EventBody) []serverMessage {
 	return nil
 }
 
-// translateUserText handles a transcript of the user's speech. The last report of a turn is complete.
+// translateUserText handles a transcript of the user's speech. The last event of a turn has the complete text.
 func (t *translator) translateUserText(b bridge.UserText) []serverMessage {
 	if t.userTurn.number != b.Turn {
 		t.userTurn = turnProgress{number: b.Turn}
@@ -87,8 +88,8 @@ func (t *translator) translateUserText(b bridge.UserText) []serverMessage {
 	return t.transcriptMessages(roleUser, b.Turn, more)
 }
 
-// translateAssistantText handles a transcript of vox's speech. A piece of text arrives when its voice begins to play. The
-// piece counts as heard when the next piece arrives.
+// translateAssistantText handles a transcript of vox's speech. A piece of text arrives when the voice with this text
+// begins to play. It is assumed that the user has heard the piece when the next piece arrives.
 func (t *translator) translateAssistantText(b bridge.AssistantText) []serverMessage {
 	if t.voxTurn.number != b.Turn {
 		t.voxTurn, t.splitter, t.playingText = turnProgress{number: b.Turn}, phraseSplitter{}, ""
@@ -100,7 +101,7 @@ func (t *translator) translateAssistantText(b bridge.AssistantText) []serverMess
 			return nil
 		}
 		t.splitter, t.playingText = phraseSplitter{}, ""
-		whole = append(t.splitter.addText(more), t.splitter.flushRest()...)
+		whole = append(t.splitter.addText(more), t.splitter.takeRest()...)
 	} else if t.isTextModel {
 		whole = t.splitter.addText(b.Text)
 	} else {
@@ -125,7 +126,8 @@ func (t *translator) transcriptMessages(role string, turn int, texts ...string) 
 	return list
 }
 
-// translateToolStatus reports the state of a tool. Arguments and results of the operator's own tools are not shown to the client.
+// translateToolStatus reports the state of a tool to the client. The client does not get the arguments and results of
+// the operator's own tools.
 func translateToolStatus(b bridge.ToolStatus) []serverMessage {
 	args, result := argsOrEmpty(b.Args), b.Result
 	if !slices.Contains(desk.Names, b.Name) {
@@ -145,7 +147,7 @@ func translateToolStatus(b bridge.ToolStatus) []serverMessage {
 
 var emptyObject = json.RawMessage(`{}`)
 
-// argsOrEmpty returns the arguments of a call. The model may omit them.
+// argsOrEmpty returns the arguments of a call, or an empty object if the model has omitted them.
 func argsOrEmpty(args json.RawMessage) json.RawMessage {
 	if len(args) == 0 {
 		return emptyObject
@@ -156,7 +158,7 @@ func argsOrEmpty(args json.RawMessage) json.RawMessage {
 // cancelledResult is the result of a cancelled call.
 var cancelledResult = json.RawMessage(`{"error":"the call was cancelled"}`)
 
-// askQuestions returns the messages with the questions of tools to the user.
+// askQuestions returns messages that ask the user the questions of tools.
 func (t *translator) askQuestions(calls []tools.Call) (list []serverMessage) {
 	for _, c := range calls {
 		if text, ok := confirmationText(c); ok {
@@ -182,7 +184,8 @@ func (t *translator) withdrawQuestions(ids []string) (list []serverMessage) {
 
 func isCanvas(c tools.Call) bool { return c.Name == canvas.Show }
 
-// confirmationText returns the text of a canvas that only asks for confirmation, as [tools.Confirm] builds it.
+// confirmationText returns the text of a canvas that only asks for confirmation. [tools.Confirm] builds such canvases.
+// ok is false for other canvases.
 func confirmationText(c tools.Call) (text string, ok bool) {
 	var args struct{ Schema string }
 	if !isCanvas(c) || json.Unmarshal(c.Args, &args) != nil {
@@ -211,7 +214,7 @@ func confirmationText(c tools.Call) (text string, ok bool) {
 	return strings.Join(texts, "\n"), yes && no && texts != nil
 }
 
-// The answers Yes and No to a question of VOX, as a client's canvas would send them.
+// The answers Yes and No to a question of VOX, in the form in which a client with canvases sends them.
 var (
 	confirmAnswer = json.RawMessage(`{"action":"submit"}`)
 	dismissAnswer = json.RawMessage(`{"dismissed":true}`)
@@ -224,7 +227,8 @@ func answerJSON(yes bool) json.RawMessage {
 	return dismissAnswer
 }
 
-// translateState reports the state of the conversation, if it has changed for the client.
+// translateState reports the state of the conversation to the client. It reports nothing if the client's view of the
+// state has not changed.
 func (t *translator) translateState(b bridge.StateChange) []serverMessage {
 	s := stateFrame{State: stateLive, Message: b.Message}
 	switch b.State {

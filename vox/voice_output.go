@@ -10,23 +10,24 @@ import (
 )
 
 const (
-	// voiceLead limits how far ahead of real time the voice is sent. Package signaling/client has the same limit.
+	// voiceLead limits how far ahead of real time the voice is sent. It is the same limit as in package
+	// signaling/client.
 	voiceLead = 200 * time.Millisecond
 
-	// frameDuration is the length of a frame to the client. Simple players use one buffer per frame, and crackle in
-	// between.
+	// frameDuration is the length of a frame to the client. Frames are long, because simple players use one buffer per
+	// frame, and crackle between two buffers.
 	frameDuration = 100 * time.Millisecond
 
-	// sendMargin is the time between the sending of an incomplete frame and the moment at which the client runs out of
-	// sound. Within a talkspurt, a frame is already complete 120 ms before this moment.
+	// sendMargin says when an incomplete frame is sent: this long before the client runs out of sound. Within a
+	// talkspurt, frames are complete earlier, 120 ms before that moment.
 	sendMargin = 60 * time.Millisecond
 
-	// startDelay is the wait after the first sound of a talkspurt before its frame is sent. In this time, the playout
-	// fills the frame if the model has already sent enough sound.
+	// startDelay is the delay of the first frame of a talkspurt after its first sound. If the model has already sent
+	// enough sound, the playout fills the frame in this time.
 	startDelay = 5 * time.Millisecond
 )
 
-// voiceOutput is the [media.Output] of a client. It joins frames of the playout into longer ones.
+// voiceOutput is the [media.Output] of a client. It joins short frames of the playout to longer frames for the client.
 type voiceOutput struct {
 	send          func(pcm []byte, generation uint32) // must not block
 	minGeneration atomic.Uint32                       // first generation that may still be played
@@ -64,7 +65,7 @@ func (v *voiceOutput) WriteFrame(f media.Frame) error {
 	}
 	v.pcm = media.AppendBytes(v.pcm, f.PCM)
 	if len(v.pcm) >= 2*media.Samples(frameDuration, bridge.VoiceRate) {
-		v.sendFrame()
+		v.sendFrameLocked()
 	}
 	return nil
 }
@@ -74,12 +75,12 @@ func (v *voiceOutput) flushFrame() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.pcm) > 0 {
-		v.sendFrame()
+		v.sendFrameLocked()
 	}
 }
 
-// sendFrame sends the incomplete frame. The caller must hold mu.
-func (v *voiceOutput) sendFrame() {
+// sendFrameLocked sends the incomplete frame. The caller must hold mu.
+func (v *voiceOutput) sendFrameLocked() {
 	v.timer.Stop()
 	v.playoutEnd = v.playoutEnd.Add(media.Duration(len(v.pcm)/2, bridge.VoiceRate))
 	v.send(v.pcm, v.generation)

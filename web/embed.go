@@ -1,5 +1,5 @@
-// Package web holds the pages and the JavaScript clients as they are written, without a build step or third-party code. The gateway bundles
-// them at its start.
+// Package web holds the pages and the JavaScript clients as they are written, without a build step or third-party code.
+// The gateway bundles them at its start.
 //
 //	library   the JavaScript client: exactly what is in the npm package voxgate
 //	page      the gateway's own page
@@ -8,8 +8,8 @@
 //	operator  the operator's page, at the private address
 //	test      the browser tests
 //
-// The first three are served from one root, so a script there imports "./voxgate.js" from whichever folder has it. rootDirs in
-// tsconfig.json tells the type checker the same.
+// The first three folders are served as one folder. So a script in any of them can import "./voxgate.js", although that
+// file is in another folder. rootDirs in tsconfig.json tells the type checker about this.
 package web
 
 import (
@@ -34,21 +34,23 @@ var (
 )
 
 // LibraryFiles returns the files of the npm package.
-func LibraryFiles() fs.FS { return withLooks(subFolders(library, "library")[0]) }
+func LibraryFiles() fs.FS { return addLooksScript(subFolders(library, "library")[0]) }
 
-// SiteFolders returns the folders that make up the site; the root of each is the root of the site.
+// SiteFolders returns the folders that make up the site. The files of all folders are served below the root of the
+// site.
 func SiteFolders() []fs.FS {
 	folders := append(subFolders(root, "library", "page", "button"), vox)
-	folders[0] = withLooks(folders[0])
+	folders[0] = addLooksScript(folders[0])
 	return folders
 }
 
 // cssSpace matches comments and indentation of a style sheet.
 var cssSpace = regexp.MustCompile(`(?s)/\*.*?\*/|\n\s*`)
 
-// withLooks returns a copy of the library with looks.js, which exports the text of looks.css. The
-// Content-Security-Policy of a foreign page does not allow the gateway's style sheet.
-func withLooks(folder fs.FS) fs.FS {
+// addLooksScript returns a copy of the library with an additional script, looks.js, which exports the text of
+// looks.css. The script is needed because the Content-Security-Policy of a foreign page does not allow the gateway's
+// style sheet.
+func addLooksScript(folder fs.FS) fs.FS {
 	var packed bytes.Buffer
 	archive := zip.NewWriter(&packed) // an fs.FS in memory
 	css, err := fs.ReadFile(folder, "looks.css")
@@ -65,14 +67,15 @@ func withLooks(folder fs.FS) fs.FS {
 	return files
 }
 
-// check panics on an error, which cannot occur: the files are embedded and the archives are in memory.
+// check panics on an error. Errors cannot occur, because the files are embedded and the archives are in memory.
 func check(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// ScriptBundles maps each bundle to the scripts that are joined into it. The page then sends 8 requests in place of 24.
+// ScriptBundles maps each bundle to the scripts that are joined into it. With the bundles, the page sends 8 requests
+// instead of 24.
 func ScriptBundles() map[string][]string {
 	return map[string][]string{
 		"strings.js":  {"en.js", "reach.js", "wakelock.js", "audio.js"}, // what VOX needs, too

@@ -1,11 +1,11 @@
-// Package alarm provides a clock with several alarms and one timer, for a goroutine that waits for many deadlines at
-// once.
+// Package alarm provides a clock with several alarms that share one timer, for a goroutine that waits for many
+// deadlines at once.
 package alarm
 
 import "time"
 
-// Clock holds the times of a few alarms, numbered from 0. It belongs to one goroutine. That goroutine receives from C,
-// and then calls Due until ok is false.
+// Clock holds the times of a few alarms, numbered from 0. It belongs to one goroutine, which receives from C, and then
+// calls TakeDue until ok is false.
 type Clock[K ~int] struct {
 	C     <-chan time.Time // receives when an alarm may be due
 	timer *time.Timer
@@ -22,7 +22,7 @@ func New[K ~int](count K) *Clock[K] {
 // Set makes an alarm due after d, and replaces its earlier setting.
 func (c *Clock[K]) Set(which K, d time.Duration) {
 	c.at[which] = time.Now().Add(d)
-	c.arm()
+	c.armTimer()
 }
 
 // Clear cancels alarms.
@@ -30,14 +30,14 @@ func (c *Clock[K]) Clear(which ...K) {
 	for _, w := range which {
 		c.at[w] = time.Time{}
 	}
-	c.arm()
+	c.armTimer()
 }
 
 // IsSet reports whether an alarm is set.
 func (c *Clock[K]) IsSet(which K) bool { return !c.at[which].IsZero() }
 
-// Due removes and returns one alarm whose time has come; ok is false if none is due.
-func (c *Clock[K]) Due() (which K, ok bool) {
+// TakeDue removes and returns one alarm whose time has come; ok is false if none is due.
+func (c *Clock[K]) TakeDue() (which K, ok bool) {
 	now := time.Now()
 	for i, at := range c.at {
 		if !at.IsZero() && !at.After(now) {
@@ -45,15 +45,15 @@ func (c *Clock[K]) Due() (which K, ok bool) {
 			return K(i), true
 		}
 	}
-	c.arm()
+	c.armTimer()
 	return 0, false
 }
 
 // Stop releases the timer.
 func (c *Clock[K]) Stop() { c.timer.Stop() }
 
-// arm sets the timer to fire at the earliest alarm.
-func (c *Clock[K]) arm() {
+// armTimer sets the timer to fire at the earliest alarm.
+func (c *Clock[K]) armTimer() {
 	var first time.Time
 	for _, at := range c.at {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {

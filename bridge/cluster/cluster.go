@@ -1,6 +1,7 @@
-// Package cluster shares conversations between several gateways through a store. The gateway that runs a conversation has its
-// authoritative state. It writes a snapshot to the store after each relevant change, and detects when another gateway has taken
-// the conversation over. Only the goroutine of the [Cluster] and the methods that take a context wait for the store.
+// Package cluster shares conversations between several gateways through a store. The gateway that runs a conversation
+// has its authoritative state. It writes a snapshot to the store after each relevant change, and detects when another
+// gateway has taken over the conversation. Only the goroutine of the [Cluster] and the methods that take a context wait
+// for the store.
 //
 // A gateway without a store has a nil [Cluster] and nil [Entry] values, whose methods do nothing.
 package cluster
@@ -20,38 +21,41 @@ import (
 )
 
 const (
-	// leaseEvery is the interval of renewing the entries in the store. A gateway notices at a renewal that another
-	// gateway has taken a conversation.
+	// leaseEvery is the interval at which a gateway renews its entries in the store. When it renews an entry, it
+	// notices whether another gateway has taken over that conversation.
 	leaseEvery = 5 * time.Second
-	// leaseTime limits the life of an entry that is not renewed.
+	// leaseTime is the lifetime of an entry that is not renewed.
 	leaseTime = 15 * time.Second
 
-	// noticeEvery is the interval at which a gateway looks for notices that others have taken over its conversations. Gemini
-	// rejects the other gateway until this one closes its connection.
+	// noticeEvery is the interval at which a gateway looks for notices that others have taken over its conversations.
+	// It is short, because Gemini rejects the other gateway until this one has closed its connection.
 	noticeEvery = 250 * time.Millisecond
 
-	// quotaEvery is the interval at which the gateways tell each other that the quota of their key is exhausted. Rejected attempts
-	// count against the quota, too.
+	// quotaEvery is the interval at which gateways tell each other that the quota of their common key is exhausted. It
+	// is short, because rejected attempts count towards the quota, too.
 	quotaEvery = time.Second
 
-	// writers is the number of concurrent writes to the store. If each takes 200 ms, 400 conversations are renewed in
-	// time.
+	// writers is the number of concurrent writes to the store. If each write takes 200 ms, 400 conversations can be
+	// renewed within leaseEvery.
 	writers = 16
 
-	// releaseTime limits how long TakeOver waits for a gateway to release a conversation. It polls every releaseEvery.
+	// releaseTime limits how long TakeOver waits until another gateway has released a conversation. TakeOver polls
+	// every releaseEvery.
 	releaseTime  = time.Second
 	releaseEvery = 10 * time.Millisecond
 
-	// publishTime limits how long FindOwner looks for a conversation that is not in the store. A gateway lists a new
-	// conversation at once, but writes it to the store a little later. FindOwner polls every publishEvery.
+	// publishTime limits how long FindOwner looks for a conversation that is not in the store. It waits because a
+	// gateway lists a new conversation at once, but writes it to the store a little later. FindOwner polls every
+	// publishEvery.
 	publishTime  = 250 * time.Millisecond
 	publishEvery = 25 * time.Millisecond
 
-	// maxTakeTries limits the attempts of TakeOver while others take the same conversation.
+	// maxTakeTries limits the attempts of TakeOver. An attempt fails if another gateway takes over the same
+	// conversation first.
 	maxTakeTries = 3
 )
 
-// Keys in the store. Gateways of several versions share a store, so the keys must not change.
+// Keys in the store. They must not change, because gateways of different versions share a store.
 const (
 	allNodesKey     = "nodes/all"     // the gateways, each with the number of its conversations plus one
 	leavingNodesKey = "nodes/leaving" // gateways that accept no more conversations and still have some
@@ -61,13 +65,13 @@ const (
 // snapshotKey returns the key of a conversation's snapshot.
 func snapshotKey(id string) string { return "session/" + id }
 
-// noticesKey returns the key of the notices to a gateway that others have taken over its conversations.
+// noticesKey returns the key under which other gateways tell a gateway that they have taken over its conversations.
 func noticesKey(node string) string { return "taken/" + node }
 
 // ErrUnavailable reports that the store did not answer.
 var ErrUnavailable = errors.New("the store does not answer")
 
-// SnapshotHeader is the part of a snapshot that the cluster reads. A [Snapshot] embeds it.
+// SnapshotHeader is the part of a snapshot that this package reads. A [Snapshot] embeds it.
 type SnapshotHeader struct {
 	Node     string // gateway that owns the conversation
 	Moving   bool   `json:",omitempty"` // its client was asked to move to another gateway
@@ -77,11 +81,11 @@ type SnapshotHeader struct {
 // Header implements [Snapshot].
 func (h *SnapshotHeader) Header() *SnapshotHeader { return h }
 
-// Snapshot holds what another gateway needs to continue a conversation. It is stored as JSON, and must not change once
-// it was passed on.
+// Snapshot holds what another gateway needs to continue a conversation. It is stored as JSON, and must not be changed
+// once it is passed to this package.
 type Snapshot interface{ Header() *SnapshotHeader }
 
-// QuotaExchange holds the models for which the quota of the gateways' key is exhausted; see upstream.Breakers.
+// QuotaExchange knows for which models the quota of the gateways' key is exhausted; see upstream.Breakers.
 type QuotaExchange interface {
 	RefusedModels() map[string]time.Duration
 	LearnRefusal(model string, left time.Duration)
@@ -96,8 +100,8 @@ type Options struct {
 	Logger      *slog.Logger
 }
 
-// Cluster connects this gateway with the others. Its methods are safe for concurrent use; those with a context wait for
-// the store.
+// Cluster connects this gateway with the others. Its methods are safe for concurrent use. Those that take a context
+// wait for the store.
 type Cluster struct {
 	Options
 	wake       chan struct{} // has a token when there is something to write
@@ -128,15 +132,15 @@ type Entry struct {
 	isTaken  bool     // another gateway has taken the conversation over
 }
 
-// endedConv is a conversation that has ended for good and must not be resumed. It is kept until its entry in the store
-// is deleted or has expired.
+// endedConv is a conversation that has ended for good and must not be resumed. It is kept until the conversation's
+// entry in the store is deleted or has expired.
 type endedConv struct {
 	generation  uint64
 	expiresAt   time.Time // when its entry in the store has expired
 	deleteTried bool      // a deletion was tried; it is tried again at each renewal
 }
 
-// New returns the cluster connection of a gateway, or nil without a store. Close releases it.
+// New returns the cluster connection of a gateway, or nil if the gateway has no store. Close releases it.
 func New(o Options) *Cluster {
 	if o.Store == nil {
 		return nil
@@ -187,8 +191,9 @@ func (c *Cluster) runLoop() {
 	}
 }
 
-// AddEntry starts publishing a conversation. generation is 1 or the result of TakeOver. onTaken must end the
-// conversation at this gateway. It is called when another gateway takes over, in any goroutine, perhaps repeatedly.
+// AddEntry starts publishing a conversation. generation is 1 for a new conversation, and otherwise the result of
+// TakeOver. onTaken is called when another gateway has taken over the conversation, and must end it at this gateway. It
+// is called from any goroutine, perhaps repeatedly.
 func (c *Cluster) AddEntry(id string, generation uint64, onTaken func()) *Entry {
 	if c == nil {
 		return nil
@@ -201,7 +206,7 @@ func (c *Cluster) AddEntry(id string, generation uint64, onTaken func()) *Entry 
 	return r
 }
 
-// QueueSnapshot queues a snapshot to be written, and replaces one that is still queued. It does not block.
+// QueueSnapshot queues a snapshot to be written. It replaces a snapshot that is still queued. It does not block.
 func (e *Entry) QueueSnapshot(next Snapshot) {
 	if e == nil {
 		return
@@ -212,8 +217,8 @@ func (e *Entry) QueueSnapshot(next Snapshot) {
 	e.cluster.wakeWriter()
 }
 
-// End deletes an ended conversation from the store, or stores its last snapshot for another gateway. It does not block,
-// and must be called only once.
+// End deletes an ended conversation from the store if last is nil. Otherwise it stores the snapshot last, from which
+// another gateway continues the conversation. It does not block, and must be called only once.
 func (e *Entry) End(last Snapshot) {
 	if e == nil {
 		return
@@ -234,9 +239,9 @@ func (e *Entry) End(last Snapshot) {
 	f.wakeWriter()
 }
 
-// EndIfTaken ends the conversation at this gateway if another gateway has taken it over, and reports whether it has ended
-// here. generation is the conversation's generation in the store.
-func (e *Entry) EndIfTaken(generation uint64) bool {
+// EndIfTaken ends the conversation at this gateway if another gateway has taken it over, and reports whether it has
+// ended here. generation is the generation of the conversation in the store.
+func (e *Entry) EndIfTaken(generation uint64) (isEnded bool) {
 	f := e.cluster
 	f.mu.Lock()
 	_, known := f.entries[e]
@@ -249,11 +254,11 @@ func (e *Entry) EndIfTaken(generation uint64) bool {
 	return hasEnded
 }
 
-// TakeOver takes over a conversation from another gateway, with the next generation. parse decodes the snapshot of the
-// conversation. accept decides whether to take the conversation, and may block.
+// TakeOver takes over a conversation from another gateway, and increases its generation. parse decodes the snapshot of
+// the conversation. accept decides whether to take over the conversation, and may block.
 //
-// TakeOver returns the new generation, or 0 if the conversation was not found or not accepted. The error is
-// [ErrUnavailable] or the error of ctx.
+// It returns the new generation, or 0 if the conversation was not found or not accepted. The error is [ErrUnavailable]
+// or the error of ctx.
 func (c *Cluster) TakeOver(
 	ctx context.Context, id string, parse func(value []byte) (Snapshot, error), accept func(generation uint64) bool,
 ) (generation uint64, err error) {
@@ -277,7 +282,7 @@ func (c *Cluster) TakeOver(
 			continue
 		}
 		if !was.Released {
-			// If this call fails, the other gateway learns of the takeover at its next renewal.
+			// If this notice cannot be stored, the other gateway learns of the takeover when it next renews its entry.
 			_, _, _ = c.Store.SetUsage(ctx, noticesKey(was.Node), id, now, int(now), -1, leaseTime)
 		}
 		c.Logger.Info("conversation taken over from another gateway", "call", id, "released", was.Released, "generation", now)
@@ -286,8 +291,8 @@ func (c *Cluster) TakeOver(
 	return 0, ErrUnavailable
 }
 
-// findSnapshot returns the snapshot of a conversation with its generation, or nil. It waits for a gateway that is about to
-// release the conversation.
+// findSnapshot returns the snapshot of a conversation with its generation, or nil. If another gateway is about to
+// release the conversation, it waits for that.
 func (c *Cluster) findSnapshot(ctx context.Context, id string, parse func([]byte) (Snapshot, error)) (Snapshot, uint64, error) {
 	for start := time.Now(); ; {
 		value, generation, err := c.Store.Get(ctx, snapshotKey(id))
@@ -314,7 +319,7 @@ func (c *Cluster) findSnapshot(ctx context.Context, id string, parse func([]byte
 	}
 }
 
-// hasEnded reports whether a conversation has ended for good at this gateway, although the store may still have it.
+// hasEnded reports whether a conversation has ended for good at this gateway. The store may still have its entry.
 func (c *Cluster) hasEnded(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -328,18 +333,18 @@ func (c *Cluster) wakeWriter() {
 	}
 }
 
-// writeEntries writes queued snapshots to the store and deletes ended conversations. With all, it also renews other
-// entries and retries deletions. It blocks.
-func (c *Cluster) writeEntries(ctx context.Context, all bool) {
+// writeEntries writes queued snapshots to the store and deletes ended conversations. If renewsAll is true, it also
+// renews all other entries and retries failed deletions. It blocks.
+func (c *Cluster) writeEntries(ctx context.Context, renewsAll bool) {
 	c.mu.Lock()
 	var jobs []func()
 	for r := range c.entries {
-		if r.pending != nil || r.hasEnded || all && r.stored != nil {
+		if r.pending != nil || r.hasEnded || renewsAll && r.stored != nil {
 			jobs = append(jobs, func() { c.writeEntry(ctx, r) })
 		}
 	}
 	for id, e := range c.endedConvs {
-		if all || !e.deleteTried {
+		if renewsAll || !e.deleteTried {
 			jobs = append(jobs, func() { c.deleteEnded(ctx, id, e) })
 		}
 	}
@@ -362,10 +367,10 @@ func (c *Cluster) writeEntry(ctx context.Context, r *Entry) {
 	next, over := r.pending, r.hasEnded
 	r.pending, r.isStored = nil, true
 	c.mu.Unlock()
-	now, err := c.updateEntry(ctx, r.id, r.generation, next, c.SnapshotTTL+leaseTime)
+	now, err := c.replaceSnapshot(ctx, r.id, r.generation, next, c.SnapshotTTL+leaseTime)
 	if err == nil && now == 0 { // the entry has expired in the store
 		next = r.stored
-		now, err = c.updateEntry(ctx, r.id, r.generation, next, c.SnapshotTTL+leaseTime)
+		now, err = c.replaceSnapshot(ctx, r.id, r.generation, next, c.SnapshotTTL+leaseTime)
 	}
 	c.mu.Lock()
 	switch {
@@ -393,7 +398,7 @@ func (c *Cluster) writeEntry(ctx context.Context, r *Entry) {
 
 // deleteEnded deletes an ended conversation from the store.
 func (c *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
-	_, err := c.updateEntry(ctx, id, e.generation, nil, 0)
+	_, err := c.replaceSnapshot(ctx, id, e.generation, nil, 0)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.deleteTried = true; err == nil || time.Now().After(e.expiresAt) {
@@ -401,9 +406,9 @@ func (c *Cluster) deleteEnded(ctx context.Context, id string, e *endedConv) {
 	}
 }
 
-// updateEntry writes a snapshot. If s is nil, it renews the stored snapshot. If ttl is 0, it deletes the stored snapshot.
-// now is the resulting generation in the store.
-func (c *Cluster) updateEntry(
+// replaceSnapshot writes the snapshot s if the store still has this generation. If s is nil, it renews the stored
+// snapshot. If ttl is 0, it deletes the stored snapshot. now is the generation in the store afterwards.
+func (c *Cluster) replaceSnapshot(
 	ctx context.Context, id string, generation uint64, s Snapshot, ttl time.Duration,
 ) (now uint64, err error) {
 	now, err = c.swapSnapshot(ctx, id, generation, generation, s, ttl)
@@ -427,7 +432,7 @@ func (c *Cluster) swapSnapshot(
 	return c.Store.CompareAndSwap(ctx, snapshotKey(id), was, generation, value, ttl)
 }
 
-// endTakenEntries ends local conversations that others have taken over.
+// endTakenEntries ends conversations at this gateway that other gateways have taken over.
 func (c *Cluster) endTakenEntries(ctx context.Context) {
 	c.mu.Lock()
 	none := len(c.entries) == 0
@@ -453,11 +458,11 @@ func (c *Cluster) endTakenEntries(ctx context.Context) {
 	}
 }
 
-// exchangeQuota publishes which models Google has refused to this gateway for lack of quota. It reads the same reports
-// of the other gateways.
+// exchangeQuota publishes the models that Google has refused to this gateway because the quota is exhausted. It also
+// reads what the other gateways have published.
 func (c *Cluster) exchangeQuota(ctx context.Context) {
 	for model, left := range c.Quota.RefusedModels() {
-		_, _, _ = c.Store.SetUsage(ctx, quotaKey, model+"\n"+c.Node, c.nextOrder(), int(left.Milliseconds()), -1, left)
+		_, _, _ = c.Store.SetUsage(ctx, quotaKey, model+"\n"+c.Node, c.nextSequenceNumber(), int(left.Milliseconds()), -1, left)
 	}
 	list, err := c.Store.Members(ctx, quotaKey)
 	if err != nil {
@@ -470,15 +475,16 @@ func (c *Cluster) exchangeQuota(ctx context.Context) {
 	}
 }
 
-// nextOrder returns the sequence number for a call of [store.Store].SetUsage.
-func (c *Cluster) nextOrder() uint64 {
+// nextSequenceNumber returns the sequence number for the next call of [store.Store].SetUsage.
+func (c *Cluster) nextSequenceNumber() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.countOrder++
 	return c.countOrder
 }
 
-// publishPresence publishes that this gateway accepts conversations, or is about to stop, and counts the other gateways.
+// publishPresence publishes whether this gateway accepts conversations or is about to stop. It also counts the other
+// gateways.
 func (c *Cluster) publishPresence(ctx context.Context) {
 	c.mu.Lock()
 	here, going, stopped := len(c.entries)+1, c.isLeaving, c.isStopped
@@ -491,7 +497,7 @@ func (c *Cluster) publishPresence(ctx context.Context) {
 		loads[leavingNodesKey] = 0
 	}
 	for list, load := range loads {
-		_, _, _ = c.Store.SetUsage(ctx, list, c.Node, c.nextOrder(), load, -1, leaseTime)
+		_, _, _ = c.Store.SetUsage(ctx, list, c.Node, c.nextSequenceNumber(), load, -1, leaseTime)
 	}
 	list, err := c.Store.Members(ctx, allNodesKey)
 	if err != nil {
@@ -524,8 +530,8 @@ func (c *Cluster) IsAlone() bool {
 	return c.otherCount == 0
 }
 
-// FindOwner returns the gateway that owns a conversation; empty if unknown. It waits for a conversation that has just
-// begun, for [publishTime] at most.
+// FindOwner returns the gateway that owns a conversation, or "" if that is unknown. The conversation may have just
+// begun, so it waits for the conversation to appear in the store, but at most for [publishTime].
 func (c *Cluster) FindOwner(ctx context.Context, id string) string {
 	if c == nil {
 		return ""
@@ -554,8 +560,8 @@ func (c *Cluster) FindOwner(ctx context.Context, id string) string {
 	}
 }
 
-// OtherGateways returns the other gateways that have conversations or accept some, with the number of conversations of
-// each.
+// OtherGateways returns the other gateways that accept conversations or still have some, with the number of
+// conversations of each.
 func (c *Cluster) OtherGateways(ctx context.Context) (map[string]int, error) {
 	list := map[string]int{}
 	if c == nil {

@@ -16,7 +16,7 @@ import (
 // maxText limits a text value, in bytes: enough for an address.
 const maxText = 1000
 
-// fieldRule describes and checks the values of a field.
+// fieldRule describes the valid values of a field and checks a value.
 type fieldRule struct {
 	description string    // for the model: "a number from 1 to 4"
 	bounds      []float64 // minimum and maximum of a number; empty means unlimited; nil means that the value is a text
@@ -25,7 +25,7 @@ type fieldRule struct {
 	check       func(given any) (value any, ok bool)
 }
 
-// jsonSchema describes a field, or the next step, to the model.
+// jsonSchema describes a field, or the choice of the next step, to the model.
 type jsonSchema struct {
 	Type        string   `json:"type"`
 	Enum        []string `json:"enum,omitempty"`
@@ -45,28 +45,28 @@ func (r fieldRule) toSchema() jsonSchema {
 	return s
 }
 
-// promptLine describes the field to the model.
+// promptLine returns the line of the instruction that describes the field to the model.
 func (f Field) promptLine() string {
-	rule := f.ruleOrText()
+	rule := f.parseRuleOrText()
 	if rule.optional {
 		return f.Name + ": " + rule.description + ", if the person wants to say it"
 	}
 	return f.Name + ": " + rule.description
 }
 
-// ruleOrText returns the rule of a field that [Plan.Check] has validated. For an unknown type it returns the rule of a
-// text.
-func (f Field) ruleOrText() fieldRule {
+// parseRuleOrText returns the rule of a field that [Plan.Check] has validated. If the type is unknown, it returns the
+// rule for text.
+func (f Field) parseRuleOrText() fieldRule {
 	r, err := f.parseRule()
 	if err != nil { // the plan may come from a gateway of another version, with other types
-		r = fieldRule{description: "a text", check: textCheck(parseText)}
+		r = fieldRule{description: "a text", check: wrapTextCheck(parseText)}
 	}
 	return r
 }
 
 var rangePattern = regexp.MustCompile(`^(-?\d+(?:\.\d+)?)(?:(?: to | ?- ?)(-?\d+(?:\.\d+)?))?$`)
 
-// parseRule parses the kind of a field.
+// parseRule parses the type of a field, such as "number 1 to 4".
 func (f Field) parseRule() (r fieldRule, err error) {
 	words := strings.Fields(f.Kind)
 	optional := len(words) > 0 && words[0] == "optional"
@@ -79,11 +79,11 @@ func (f Field) parseRule() (r fieldRule, err error) {
 	rest := strings.Join(words[1:], " ")
 	switch kind := words[0]; {
 	case kind == "number":
-		r, err = numberRule(rest)
+		r, err = parseNumberRule(rest)
 	case kind == "choice":
-		r, err = choiceRule(rest)
+		r, err = parseChoiceRule(rest)
 	case kind == "digits":
-		r, err = digitsRule(rest)
+		r, err = parseDigitsRule(rest)
 	case rest != "" && simpleRules[kind].check != nil:
 		err = fmt.Errorf("%q takes no argument", kind)
 	case simpleRules[kind].check != nil:
@@ -99,15 +99,15 @@ const typeList = "text, number, date, e-mail, phone, choice or digits"
 
 // simpleRules are the types without an argument.
 var simpleRules = map[string]fieldRule{
-	"text":   {description: "a text", check: textCheck(parseText)},
-	"date":   {description: "a date, written as 2027-12-31", check: textCheck(parseDate)},
-	"e-mail": {description: "an e-mail address", check: textCheck(parseMail)},
-	"phone":  {description: "a telephone number, written in digits", check: textCheck(parsePhone)},
+	"text":   {description: "a text", check: wrapTextCheck(parseText)},
+	"date":   {description: "a date, written as 2027-12-31", check: wrapTextCheck(parseDate)},
+	"e-mail": {description: "an e-mail address", check: wrapTextCheck(parseMail)},
+	"phone":  {description: "a telephone number, written in digits", check: wrapTextCheck(parsePhone)},
 }
 
-// textCheck returns a check for a value that must be a text or a number. The function check gets the value as text,
-// without the spaces around it.
-func textCheck(check func(text string) (value string, ok bool)) func(any) (any, bool) {
+// wrapTextCheck returns a check that accepts only text and numbers. It converts the value to text, removes the spaces
+// around it, and passes it to check.
+func wrapTextCheck(check func(text string) (value string, ok bool)) func(any) (any, bool) {
 	return func(given any) (any, bool) {
 		var text string
 		switch given := given.(type) {
@@ -123,14 +123,14 @@ func textCheck(check func(text string) (value string, ok bool)) func(any) (any, 
 	}
 }
 
-func parseText(text string) (string, bool) { return text, text != "" && len(text) <= maxText }
+func parseText(text string) (value string, ok bool) { return text, text != "" && len(text) <= maxText }
 
-func parseDate(text string) (string, bool) {
+func parseDate(text string) (value string, ok bool) {
 	_, err := time.Parse(time.DateOnly, text)
 	return text, err == nil
 }
 
-func parseMail(text string) (string, bool) {
+func parseMail(text string) (value string, ok bool) {
 	a, err := mail.ParseAddress(text)
 	if err != nil || a.Address != text || len(text) > 254 { // RFC 5321, 4.5.3.1.3
 		return text, false
@@ -140,14 +140,14 @@ func parseMail(text string) (string, bool) {
 
 // parsePhone parses a telephone number in the usual notations. It returns a leading plus and the digits, at most 15 as
 // in E.164.
-func parsePhone(text string) (string, bool) {
+func parsePhone(text string) (value string, ok bool) {
 	number := strings.NewReplacer(" ", "", "-", "", "/", "", "(", "", ")", "", ".", "").Replace(text)
 	n := strings.TrimPrefix(number, "+")
 	return number, len(n) >= 3 && len(n) <= 15 && strings.Trim(n, "0123456789") == ""
 }
 
-// parseRange parses "1 to 4", "1-4" or "4". For an empty text, limited is false.
-func parseRange(text string) (from, to float64, limited bool, err error) {
+// parseRange parses "1 to 4", "1-4" or "4". If the text is empty, isLimited is false.
+func parseRange(text string) (from, to float64, isLimited bool, err error) {
 	if text == "" {
 		return 0, 0, false, nil
 	}
@@ -166,7 +166,7 @@ func parseRange(text string) (from, to float64, limited bool, err error) {
 	return from, to, true, nil
 }
 
-func numberRule(text string) (fieldRule, error) {
+func parseNumberRule(text string) (fieldRule, error) {
 	from, to, limited, err := parseRange(text)
 	words, bounds := "a number", []float64{}
 	if limited {
@@ -178,7 +178,7 @@ func numberRule(text string) (fieldRule, error) {
 	}}, err
 }
 
-func choiceRule(text string) (fieldRule, error) {
+func parseChoiceRule(text string) (fieldRule, error) {
 	choices := strings.Split(text, ",")
 	for i, c := range choices {
 		choices[i] = strings.TrimSpace(c)
@@ -186,7 +186,7 @@ func choiceRule(text string) (fieldRule, error) {
 	if len(choices) < 2 || slices.Contains(choices, "") {
 		return fieldRule{}, fmt.Errorf("%q is not a choice such as single, double", text)
 	}
-	return fieldRule{description: "one of " + strings.Join(choices, ", "), choices: choices, check: textCheck(func(text string) (string,
+	return fieldRule{description: "one of " + strings.Join(choices, ", "), choices: choices, check: wrapTextCheck(func(text string) (string,
 		bool,
 	) {
 		i := slices.IndexFunc(choices, func(c string) bool { return strings.EqualFold(c, text) })
@@ -194,18 +194,18 @@ func choiceRule(text string) (fieldRule, error) {
 	})}, nil
 }
 
-// digitsRule parses the number of digits and the name of a check.
-func digitsRule(text string) (r fieldRule, err error) {
+// parseDigitsRule parses a type that begins with "digits": the number of digits, and the name of a check.
+func parseDigitsRule(text string) (r fieldRule, err error) {
 	words := strings.Fields(text)
 	name := ""
-	if n := len(words); n > 0 && digits.Check(words[n-1]) != nil {
+	if n := len(words); n > 0 && digits.FindCheck(words[n-1]) != nil {
 		name, words = words[n-1], words[:n-1]
 	}
 	from, to, limited, err := parseRange(strings.Join(words, " "))
 	if err != nil {
 		return r, fmt.Errorf("digits: %w, nor a check (iban, %s)", err, digits.Names)
 	}
-	right := digits.Check(name)
+	right := digits.FindCheck(name)
 	r.description = "digits"
 	switch {
 	case limited && from == to:
@@ -218,7 +218,7 @@ func digitsRule(text string) (r fieldRule, err error) {
 		"luhn": " whose last one, the check digit, fits the others", "iban": " and letters of a bank account (IBAN), whose check digits fit",
 		"date": " that are a date (" + strings.TrimPrefix(name, "date:") + ")",
 	}[kind]
-	r.check = textCheck(func(text string) (string, bool) {
+	r.check = wrapTextCheck(func(text string) (string, bool) {
 		number := strings.ToUpper(strings.NewReplacer(" ", "", "-", "", ".", "").Replace(text))
 		good := name == "iban" || number != "" && strings.Trim(number, "0123456789") == ""
 		if n := float64(len(number)); limited && (n < from || n > to) {

@@ -17,11 +17,11 @@ import (
 // FunctionName is the function that the model calls to go to another step.
 const FunctionName = "next_step"
 
-// stepArgument is the argument of [FunctionName] for the next step; the other arguments are fields.
+// stepArgument is the argument of [FunctionName] that names the next step. The other arguments are fields.
 const stepArgument = "step"
 
-// InstructionKey is the key of the next step's instruction in the result of [FunctionName]. The system instruction
-// contains this instruction, too.
+// InstructionKey is the key under which the result of [FunctionName] contains the next step's instruction. The system
+// instruction contains the same text.
 const InstructionKey = "instruction"
 
 // Plan holds the steps of an agent. A conversation begins with the first.
@@ -49,8 +49,8 @@ type State struct {
 	Fields map[string]any `json:"fields,omitzero"` // collected values, texts and numbers, by field
 }
 
-// Flow is a plan with the state of a conversation in it. The zero Flow has no steps. Flow is a value: Advance and
-// WithPlan return a changed copy.
+// Flow is a plan together with the state of a conversation that follows it. The zero Flow has no steps. Flow is a
+// value: Advance and WithPlan return a changed copy.
 type Flow struct {
 	State
 	plan Plan
@@ -59,16 +59,17 @@ type Flow struct {
 // NewFlow returns the flow of a new conversation.
 func NewFlow(plan Plan) Flow { return Flow{}.WithPlan(plan) }
 
-// ResumeFlow returns the flow of a resumed conversation, which was in the state at. If the plan no longer has the step of
-// that state, the flow starts over.
-func ResumeFlow(plan Plan, at State) Flow {
-	if plan.stepIndex(at.Step) < 0 {
+// ResumeFlow returns the flow of a resumed conversation that was in the given state. If the plan no longer has the step
+// in state, the flow starts again with the first step.
+func ResumeFlow(plan Plan, state State) Flow {
+	if plan.stepIndex(state.Step) < 0 {
 		return NewFlow(plan)
 	}
-	return Flow{at, plan}
+	return Flow{state, plan}
 }
 
-// WithPlan returns f with the plan of the agent that answers now. A different plan begins with its first step.
+// WithPlan returns f with the plan of the agent that answers now. If that is a different plan, the flow starts with its
+// first step.
 func (f Flow) WithPlan(plan Plan) Flow {
 	switch {
 	case f.HasSamePlan(Flow{plan: plan}):
@@ -82,7 +83,7 @@ func (f Flow) WithPlan(plan Plan) Flow {
 // HasSamePlan reports whether both flows have the same plan.
 func (f Flow) HasSamePlan(other Flow) bool { return reflect.DeepEqual(f.plan, other.plan) }
 
-// currentStep returns the step that the conversation is in, or nil without steps.
+// currentStep returns the current step of the conversation, or nil if there are no steps.
 func (f Flow) currentStep() *Step {
 	if i := f.plan.stepIndex(f.Step); i >= 0 {
 		return &f.plan[i]
@@ -94,8 +95,8 @@ func (p Plan) stepIndex(name string) int {
 	return slices.IndexFunc(p, func(s Step) bool { return s.Name == name })
 }
 
-// findField finds a field of any step.
-func (p Plan) findField(name string) (Field, bool) {
+// findField returns the field with this name in any step.
+func (p Plan) findField(name string) (f Field, ok bool) {
 	for _, s := range p {
 		for _, f := range s.Fields {
 			if f.Name == name {
@@ -106,7 +107,7 @@ func (p Plan) findField(name string) (Field, bool) {
 	return Field{}, false
 }
 
-// HidesTool reports whether a tool cannot be called now, because only other steps list it.
+// HidesTool reports whether a tool must not be called now: other steps list it, and the current step does not.
 func (f Flow) HidesTool(tool string) bool {
 	hidden := false
 	for _, s := range f.plan {
@@ -119,7 +120,7 @@ func (f Flow) HidesTool(tool string) bool {
 	return hidden
 }
 
-// Instruction returns the text that is appended to the agent's instruction; empty without steps.
+// Instruction returns the text that is appended to the agent's instruction, or "" if there are no steps.
 func (f Flow) Instruction() string {
 	s := f.currentStep()
 	if s == nil {
@@ -148,7 +149,7 @@ func (f Flow) Instruction() string {
 	return strings.Join(parts, "\n\n")
 }
 
-// joinQuotedWithOr lists names: "book" or "cancel".
+// joinQuotedWithOr returns the names as text, such as "book" or "cancel".
 func joinQuotedWithOr(names []string) string {
 	list := make([]string, len(names))
 	for i, name := range names {
@@ -157,14 +158,15 @@ func joinQuotedWithOr(names []string) string {
 	return strings.Join(list, " or ")
 }
 
-// toJSON marshals a value that cannot fail to marshal.
+// toJSON marshals a value of a type for which marshalling cannot fail.
 func toJSON(v any) string {
 	raw, _ := json.Marshal(v)
 	return string(raw)
 }
 
-// FunctionDeclaration returns the function with which the model moves on, or nil if the step has neither fields nor a
-// next step. The schema only guides the model. Advance checks each call, because the model may use an outdated schema.
+// FunctionDeclaration returns the function with which the model goes to the next step, or nil if the step has neither
+// fields nor a next step. Its schema only guides the model. Advance checks each call, because the model may use an
+// outdated schema.
 func (f Flow) FunctionDeclaration() *tools.Declaration {
 	s := f.currentStep()
 	if s == nil || len(s.Next)+len(s.Fields) == 0 {
@@ -180,9 +182,10 @@ func (f Flow) FunctionDeclaration() *tools.Declaration {
 	here := f.plan.stepIndex(s.Name)
 	leadsBack := slices.ContainsFunc(s.Next, func(next string) bool { return f.plan.stepIndex(next) <= here })
 	for _, field := range s.Fields {
-		rule := field.ruleOrText()
+		rule := field.parseRuleOrText()
 		properties[field.Name] = rule.toSchema()
-		// If the step also leads back, the model would invent required values in order to go back.
+		// If a step can also go back, its fields are not required, because the model would invent values for them in
+		// order to go back.
 		if _, known := f.Fields[field.Name]; !known && !rule.optional && !leadsBack {
 			required = append(required, field.Name)
 		}
@@ -200,9 +203,10 @@ func (f Flow) FunctionDeclaration() *tools.Declaration {
 	}
 }
 
-// Advance goes to the step that the model asks for, if the plan allows it, and returns the changed flow. answer names the
-// current step, or the problem. moved is false if no step begins. Valid fields are stored in any case.
-func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, moved bool) {
+// Advance goes to the step that the model asks for, if the plan allows that, and returns the changed flow. answer is
+// the result for the model: it names the current step or the problem. hasMoved is false if no new step begins. Fields
+// with valid values are stored in any case.
+func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, hasMoved bool) {
 	s := f.currentStep()
 	if s == nil {
 		return f, errorAnswer("There are no steps in this conversation."), false
@@ -240,8 +244,7 @@ func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, mo
 
 func errorAnswer(words string) map[string]any { return map[string]any{"error": words} }
 
-// storeFields stores the fields among the arguments whose values are valid, and returns descriptions of the invalid
-// ones.
+// storeFields stores the arguments that are fields with valid values, and returns a description of each invalid one.
 func (f Flow) storeFields(args map[string]any) (problems []string) {
 	for _, name := range slices.Sorted(maps.Keys(args)) {
 		given := args[name]
@@ -253,7 +256,7 @@ func (f Flow) storeFields(args map[string]any) (problems []string) {
 			problems = append(problems, fmt.Sprintf("unknown field %.64q", name))
 			continue
 		}
-		rule := field.ruleOrText()
+		rule := field.parseRuleOrText()
 		value, ok := rule.check(given)
 		if !ok {
 			problems = append(problems, fmt.Sprintf("%s must be %s", name, rule.description))
@@ -264,13 +267,14 @@ func (f Flow) storeFields(args map[string]any) (problems []string) {
 	return problems
 }
 
-// missingFields returns the required fields of a step that are neither known nor among the arguments.
+// missingFields returns a description of each required field of a step that has no stored value and is not among the
+// arguments.
 func (f Flow) missingFields(s *Step, args map[string]any) (problems []string) {
 	for _, field := range s.Fields {
 		given := args[field.Name]
 		_, known := f.Fields[field.Name]
-		if !known && !field.ruleOrText().optional && (given == nil || given == "") {
-			problems = append(problems, fmt.Sprintf("%s is missing: ask for %s", field.Name, field.ruleOrText().description))
+		if !known && !field.parseRuleOrText().optional && (given == nil || given == "") {
+			problems = append(problems, fmt.Sprintf("%s is missing: ask for %s", field.Name, field.parseRuleOrText().description))
 		}
 	}
 	return problems

@@ -44,7 +44,7 @@ type Conn struct {
 func newConn(ws *websocket.Conn, key api.Secret) *Conn {
 	c := &Conn{ws: ws, key: key, closed: make(chan struct{}), dec: wire.NewDecoder()}
 	ws.SetReadLimit(readLimit)
-	c.close = sync.OnceValue(c.doClose)
+	c.close = sync.OnceValue(c.closeConnection)
 	return c
 }
 
@@ -52,13 +52,13 @@ func newConn(ws *websocket.Conn, key api.Secret) *Conn {
 // an error that wraps net.ErrClosed. Further calls of Close return the first result.
 func (c *Conn) Close() error { return c.close() }
 
-func (c *Conn) doClose() error {
+func (c *Conn) closeConnection() error {
 	close(c.closed)
 	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 	// The error is ignored: the connection is closed below in any case.
 	_ = c.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout))
 	err := c.ws.Close()
-	c.followContext(context.Background())
+	c.setReadContext(context.Background())
 	return err
 }
 
@@ -130,8 +130,9 @@ func (c *Conn) writeFrame(ctx context.Context, frame []byte) error {
 	}
 }
 
-// Recv returns the next message. SetupComplete is never set, because Dial handles it. The Audio of a message, and a
-// message with only audio, are valid until the next call. Everything else belongs to the caller.
+// Recv returns the next message. SetupComplete is never set, because Dial handles it. The next call overwrites the
+// Audio of the message. If the message has only audio, the next call overwrites the whole message. The caller may keep
+// all other data.
 //
 // Use the same ctx for all calls: each change of ctx costs allocations.
 //
@@ -150,12 +151,12 @@ func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	return m, nil
 }
 
-// sendSetup sends the setup and receives messages until the server has accepted it.
-func (c *Conn) sendSetup(ctx context.Context, frame []byte) error {
+// performSetup sends the setup and receives messages until the server has accepted it.
+func (c *Conn) performSetup(ctx context.Context, frame []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout,
 		fmt.Errorf("no setupComplete within %v: %w", setupTimeout, context.DeadlineExceeded))
 	defer cancel()
-	defer c.followContext(context.Background())
+	defer c.setReadContext(context.Background())
 	if err := c.writeFrame(ctx, frame); err != nil {
 		// The server may have closed the connection with a reason during the write. The reason is more informative than the error of
 		// the write.
@@ -199,7 +200,7 @@ func (c *Conn) readMessage(ctx context.Context) (*wire.ServerMessage, error) {
 	in, err := c.readFrame(ctx)
 	if err != nil {
 		c.finalErr = err
-		c.followContext(context.Background())
+		c.setReadContext(context.Background())
 		return nil, err
 	}
 	m, err := c.dec.Decode(in.Bytes())
@@ -219,7 +220,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // readFrame returns the next message, in a buffer from buffers. It accepts text and binary messages, because the server
 // sends both.
 func (c *Conn) readFrame(ctx context.Context) (*bytes.Buffer, error) {
-	c.followContext(ctx)
+	c.setReadContext(ctx)
 	_, r, err := c.ws.NextReader()
 	if err == nil {
 		in := buffers.Get().(*bytes.Buffer)
@@ -246,9 +247,9 @@ func (c *Conn) readFrame(ctx context.Context) (*bytes.Buffer, error) {
 	return nil, &wire.CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), Err: err}
 }
 
-// followContext makes the current and later reads end when ctx is done. Before, they ended with the ctx of the previous
+// setReadContext makes the current read and all later reads end when ctx is done, instead of the ctx of the previous
 // call. Each change of ctx costs four allocations.
-func (c *Conn) followContext(ctx context.Context) {
+func (c *Conn) setReadContext(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	done := ctx.Done()

@@ -117,7 +117,7 @@ func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 	}
 	conn := newConn(ws, secret)
 	conn.trace = s.Trace
-	if err := conn.sendSetup(ctx, first); err != nil {
+	if err := conn.performSetup(ctx, first); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("gemini: setup: %w", err)
 	}
@@ -155,14 +155,14 @@ func connect(ctx context.Context, client *api.Client, u *url.URL) (*websocket.Co
 	}
 }
 
-// tcpDialer makes connections that detect the loss of the peer within ten seconds: data or keep-alive probes are then not
-// acknowledged.
+// tcpDialer makes connections that detect the loss of the peer within ten seconds: they fail if the peer does not
+// acknowledge data or keep-alive probes.
 var tcpDialer = &net.Dialer{Control: tuneSocket, KeepAliveConfig: net.KeepAliveConfig{
 	Enable: true, Idle: userTimeout / 2, Interval: userTimeout / 4, Count: 2,
 }}
 
-// maxHandshake limits the bytes that the server sends before the WebSocket is open, certificates and the response
-// header. The dialer buffers them completely.
+// maxHandshake limits the bytes that the server may send before the WebSocket is open: its certificates and the
+// response header. The limit is needed because the dialer keeps all of them in memory.
 const maxHandshake = 256 << 10
 
 // handshakeConn is a connection that fails if the server sends more than maxHandshake bytes before isUpgraded is set.
@@ -198,8 +198,8 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 		dialer.NetDialContext = tcpDialer.DialContext
 		dialer.Proxy = http.ProxyFromEnvironment
 	}
-	// Once connected, the dialer does not respect the end of its context. So the network connection is closed when ctx
-	// is done.
+	// The dialer ignores ctx as soon as the TCP connection is open. So this function closes the connection when ctx is
+	// done.
 	dial := dialer.NetDialContext
 	var stop func() bool
 	var bounded *handshakeConn

@@ -18,19 +18,8 @@ import (
 func pipeClient(t *testing.T, h http.Handler) *api.Client {
 	t.Helper()
 	p := bridgetest.NewPipeNetwork()
-	var handlers sync.WaitGroup
-	t.Cleanup(handlers.Wait)
-	p.ServeUntilEnd(t, counted(&handlers, h), func() {})
+	p.ServeUntilEnd(t, h, func() {})
 	return &api.Client{APIKey: testKey, BaseURL: "http://gemini.test", NetDial: p.Dial}
-}
-
-// counted counts the running handlers, so that a test can wait for those of hijacked connections, as servers do not.
-func counted(handlers *sync.WaitGroup, h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handlers.Add(1)
-		defer handlers.Done()
-		h.ServeHTTP(w, r)
-	})
 }
 
 const testKey = "AIza-do-not-print-this"
@@ -75,8 +64,12 @@ func untilGone(_ testing.TB, ws *websocket.Conn) {
 // tcpClient returns a client of a server that runs h on a TCP port.
 func tcpClient(t testing.TB, h http.Handler) *api.Client {
 	t.Helper()
-	var handlers sync.WaitGroup
-	server := httptest.NewServer(counted(&handlers, h))
+	var handlers sync.WaitGroup // of hijacked connections, too, for which the server does not wait
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handlers.Add(1)
+		defer handlers.Done()
+		h.ServeHTTP(w, r)
+	}))
 	t.Cleanup(func() { server.Close(); handlers.Wait() })
 	return &api.Client{APIKey: testKey, BaseURL: server.URL}
 }

@@ -17,15 +17,15 @@ import (
 )
 
 // ModelPrices holds the prices of one model in US dollars per million tokens, by modality: "TEXT", "AUDIO", "IMAGE",
-// "VIDEO". TEXT is required, and is the price of modalities without their own.
+// "VIDEO". TEXT is required. It also applies to modalities that are not listed.
 type ModelPrices struct {
 	Input    map[string]float64 `json:"input"`
 	Cached   map[string]float64 `json:"cached"` // prices of input tokens served from the cache; nil means the prices of Input
 	Output   map[string]float64 `json:"output"`
 	Thinking float64            `json:"thinking"` // price of thinking tokens; 0 means the price of TEXT in Output
 
-	// ValidFrom holds later prices by the day (UTC) on which they take effect: "2027-01-01". The latest prices in effect
-	// replace all others.
+	// ValidFrom holds future prices by the day (UTC) on which they take effect: "2027-01-01". From that day on they
+	// replace all prices above.
 	ValidFrom map[string]ModelPrices `json:"from"`
 }
 
@@ -37,7 +37,7 @@ type Table map[string]ModelPrices
 //go:embed prices.json
 var defaultJSON []byte
 
-// Default is the table of this release.
+// Default is the table of Google's public prices in this release.
 var Default = func() Table {
 	t, err := parseTable(defaultJSON)
 	if err != nil {
@@ -106,7 +106,7 @@ func (m ModelPrices) checkPrices(name string) error {
 	return nil
 }
 
-// pricesOn returns the prices in force on a day.
+// pricesOn returns the prices that are in force on a day.
 func (m ModelPrices) pricesOn(t time.Time) ModelPrices {
 	today, newest := t.UTC().Format(time.DateOnly), ""
 	for day := range m.ValidFrom {
@@ -120,7 +120,7 @@ func (m ModelPrices) pricesOn(t time.Time) ModelPrices {
 	return m
 }
 
-// PricesOf returns today's prices of a model; ok is false for an unknown model.
+// PricesOf returns today's prices of a model. ok is false if the model is unknown.
 func (t Table) PricesOf(model string) (m ModelPrices, ok bool) {
 	m, ok = t.findModel(model)
 	return m.pricesOn(time.Now()), ok
@@ -143,16 +143,16 @@ func (t Table) findModel(model string) (m ModelPrices, ok bool) {
 
 // Cost returns the price of tokens in millionths of a US dollar. Google reports some tokens without a modality, such as
 // 25 to 51 of each input of gemini-3.8-live. They count as text.
-func (m ModelPrices) Cost(t wire.Tokens) float64 {
+func (m ModelPrices) Cost(t wire.Tokens) (micros float64) {
 	otherModality := "TEXT"
-	// without a modality of any token, assume that the person and the model have spoken
+	// If no token has a modality, assume that both the person and the model have spoken.
 	if _, speaks := m.Output["AUDIO"]; speaks && len(t.PromptBy)+len(t.ResponseBy) == 0 {
 		otherModality = "AUDIO"
 	}
-	in := sumByModality(m.Input, t.PromptBy, t.Prompt, otherModality)
+	in := priceTokens(m.Input, t.PromptBy, t.Prompt, otherModality)
 	if m.Cached != nil && t.Prompt > 0 { // Google does not report the modality of cached tokens: assume the mix of the prompt
 		cached := min(1, float64(t.Cached)/float64(t.Prompt))
-		in += cached * (sumByModality(m.Cached, t.PromptBy, t.Prompt, otherModality) - in)
+		in += cached * (priceTokens(m.Cached, t.PromptBy, t.Prompt, otherModality) - in)
 	}
 	thinking := m.Thinking
 	if thinking == 0 {
@@ -160,13 +160,13 @@ func (m ModelPrices) Cost(t wire.Tokens) float64 {
 	}
 	// Tokens without a direction count as output, which costs more.
 	unknown := max(0, t.Total-t.Prompt-t.ToolUse-t.Response-t.Thoughts)
-	out := sumByModality(m.Output, t.ResponseBy, t.Response+unknown, otherModality) + thinking*float64(t.Thoughts)
+	out := priceTokens(m.Output, t.ResponseBy, t.Response+unknown, otherModality) + thinking*float64(t.Thoughts)
 	return in + m.Input["TEXT"]*float64(t.ToolUse) + out
 }
 
-// sumByModality prices total tokens: those listed in byModality at the rate of their modality, all others at the rate
-// of otherModality.
-func sumByModality(prices map[string]float64, byModality map[string]int, total int, otherModality string) (cost float64) {
+// priceTokens returns the price of total tokens. Tokens listed in byModality cost the price of their modality, and all
+// others the price of otherModality.
+func priceTokens(prices map[string]float64, byModality map[string]int, total int, otherModality string) (cost float64) {
 	for modality, n := range byModality {
 		cost += priceOf(prices, modality) * float64(n)
 		total -= n
@@ -181,15 +181,15 @@ func priceOf(prices map[string]float64, modality string) float64 {
 	return prices["TEXT"]
 }
 
-// MaxCost returns an upper bound for the cost of these numbers of input and output tokens of any modality, in millionths
-// of a US dollar.
-func (m ModelPrices) MaxCost(in, out int) float64 {
-	return highestPrice(m.Input)*float64(in) + max(m.Thinking, highestPrice(m.Output))*float64(out)
+// MaxCost returns the highest possible cost, in millionths of a US dollar, of these numbers of input and output tokens,
+// whatever their modality.
+func (m ModelPrices) MaxCost(inputTokens, outputTokens int) (micros float64) {
+	return highestPrice(m.Input)*float64(inputTokens) + max(m.Thinking, highestPrice(m.Output))*float64(outputTokens)
 }
 
-func highestPrice(prices map[string]float64) (most float64) {
+func highestPrice(prices map[string]float64) (highest float64) {
 	for _, price := range prices {
-		most = max(most, price)
+		highest = max(highest, price)
 	}
-	return most
+	return highest
 }

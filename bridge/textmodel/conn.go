@@ -12,7 +12,7 @@ import (
 	"voxgate/internal/crash"
 )
 
-// conn is a connection to a text model, like [voxgate/bridge/gemini.Conn] to a Live model.
+// conn is a connection to a text model. It behaves like a [voxgate/bridge/gemini.Conn] to a Live model.
 type conn struct {
 	dialer       *Dialer
 	onLateTokens func(wire.Tokens) // see gemini.Setup.OnLateTokens
@@ -25,7 +25,7 @@ type conn struct {
 	stopped <-chan struct{}
 	done    chan struct{} // closed when run has ended
 
-	// Owned by the goroutine of run.
+	// Only the goroutine of runLoop uses these fields.
 	history      []content         // the conversation so far
 	queued       []content         // input during an answer, to be answered afterwards
 	rounds       int               // number of requests made for this answer
@@ -35,13 +35,13 @@ type conn struct {
 	results      []json.RawMessage // results of pendingCalls, in the same order; nil for a call without a result yet
 }
 
-// call is a function call of the model. The connection assigns an ID if the model has not.
+// call is a function call of the model. If the model has assigned no ID, the connection assigns one.
 type call struct {
 	wire.FunctionCall
 	modelID string // the model's own ID, or ""
 }
 
-// answer is the result of a request.
+// answer is the model's response to one request.
 type answer struct {
 	parts  []json.RawMessage
 	calls  []call
@@ -49,7 +49,7 @@ type answer struct {
 	err    error
 }
 
-// Recv returns the next message. The error is the one of ctx, or net.ErrClosed.
+// Recv returns the next message. Its error is that of ctx, or net.ErrClosed.
 func (c *conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	select {
 	case m := <-c.output:
@@ -61,7 +61,7 @@ func (c *conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	}
 }
 
-// Send sends one message. It blocks while the previous one is processed.
+// Send sends one message. It blocks while the previous message is processed.
 func (c *conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	select {
 	case c.input <- m:
@@ -73,21 +73,21 @@ func (c *conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	}
 }
 
-// SendAudio does nothing: a text model takes no audio.
+// SendAudio does nothing, because a text model accepts no audio.
 func (c *conn) SendAudio(context.Context, []int16, int) error { return nil }
 
-// LastSentIndex returns 0: messages need an index only if they can be lost in transit.
+// LastSentIndex returns 0. Only connections on which messages can be lost in transit need an index.
 func (c *conn) LastSentIndex() int64 { return 0 }
 
-// Close aborts the current answer, and blocks until that is done.
+// Close aborts the current answer. It blocks until the answer has stopped.
 func (c *conn) Close() error {
 	c.stop()
 	<-c.done
 	return nil
 }
 
-// run handles messages until the connection is closed.
-func (c *conn) run(ctx context.Context) {
+// runLoop handles messages until the connection is closed.
+func (c *conn) runLoop(ctx context.Context) {
 	defer close(c.done)
 	defer crash.Recover(nil, "model connection", nil) // to the reader, a panic looks like a lost connection
 	for {
@@ -106,8 +106,8 @@ func (c *conn) run(ctx context.Context) {
 	}
 }
 
-// handleMessage handles a message. Real-time text is queued until the answer ends. Only a complete turn, or content
-// without turns, stops the answer; in the Live API any content does.
+// handleMessage handles a message of the session. Real-time text is queued until the current answer ends. Content stops
+// the answer only if it is a complete turn or has no turns. In the Live API, any content stops the answer.
 func (c *conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 	switch {
 	case m.ClientContent != nil:
@@ -122,7 +122,7 @@ func (c *conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 			c.startAnswer(ctx)
 		}
 	case m.RealtimeInput != nil && m.RealtimeInput.Text != "":
-		c.queued = truncate(append(c.queued, content{"user", wire.TextPart(m.RealtimeInput.Text).JSON(), true}))
+		c.queued = truncateHistory(append(c.queued, content{"user", wire.TextPart(m.RealtimeInput.Text).JSON(), true}))
 		if c.answer == nil && c.pendingCalls == nil {
 			c.startAnswer(ctx)
 		}
@@ -133,28 +133,28 @@ func (c *conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 			}
 		}
 		if c.pendingCalls != nil && !slices.ContainsFunc(c.results, func(r json.RawMessage) bool { return r == nil }) {
-			c.addResults()
+			c.addCallResults()
 			c.startRequest(ctx)
 		}
 	}
 }
 
-// addContent adds parts to the conversation. asked means that the user has typed them.
-func (c *conn) addContent(role string, parts any, asked bool) {
+// addContent adds parts to the conversation. isQuestion means that the user has typed them.
+func (c *conn) addContent(role string, parts any, isQuestion bool) {
 	raw, err := json.Marshal(parts)
 	if err == nil { // cannot fail: the parts were JSON before
-		c.history = append(c.history, content{role, raw, asked})
+		c.history = append(c.history, content{role, raw, isQuestion})
 	}
 }
 
-// startAnswer starts an answer to everything said so far.
+// startAnswer makes the model answer everything that was said so far.
 func (c *conn) startAnswer(ctx context.Context) {
-	c.history = truncate(append(c.history, c.queued...))
+	c.history = truncateHistory(append(c.history, c.queued...))
 	c.queued, c.rounds = nil, 0
 	c.startRequest(ctx)
 }
 
-// startRequest sends a request.
+// startRequest sends the conversation to the model, in the background.
 func (c *conn) startRequest(ctx context.Context) {
 	c.rounds++
 	c.request["contents"] = c.history
@@ -177,7 +177,7 @@ func (c *conn) startRequest(ctx context.Context) {
 func (c *conn) generate(ctx context.Context, request json.RawMessage) (a answer) {
 	var reply wire.Reply
 	tokens, err := c.dialer.generate(ctx, c.model, request, func(raw json.RawMessage) error {
-		parts, err := reply.Add(raw)
+		parts, err := reply.AddChunk(raw)
 		for _, raw := range parts {
 			p := wire.ReadPart(raw)
 			if p.FunctionCall != nil {
@@ -194,7 +194,7 @@ func (c *conn) generate(ctx context.Context, request json.RawMessage) (a answer)
 			case p.Thought:
 				c.emit(ctx, wire.ServerMessage{Content: &wire.ServerContent{HasThought: true, Thoughts: p.Text}})
 			default:
-				c.emit(ctx, wire.ServerMessage{Content: &wire.ServerContent{Fields: wire.TextTurn(p.Text), Text: p.Text, HasText: true}})
+				c.emit(ctx, wire.ServerMessage{Content: &wire.ServerContent{Fields: wire.ServerTextContent(p.Text), Text: p.Text, HasText: true}})
 			}
 		}
 		return cmp.Or(err, ctx.Err())
@@ -202,11 +202,12 @@ func (c *conn) generate(ctx context.Context, request json.RawMessage) (a answer)
 	if a.tokens = reply.Tokens; a.tokens.Total == 0 {
 		a.tokens = wire.Tokens{Prompt: tokens, Total: tokens}
 	}
-	a.err = cmp.Or(err, reply.End())
+	a.err = cmp.Or(err, reply.CheckComplete())
 	return a
 }
 
-// handleAnswer handles the end of a request: it ends the model's turn, or passes on the tool calls of the model.
+// handleAnswer handles a finished request. It passes on the tool calls of the model or, if there are none, ends the
+// model's turn.
 func (c *conn) handleAnswer(ctx context.Context, a answer) {
 	c.saveAnswer(ctx, a)
 	switch {
@@ -220,7 +221,7 @@ func (c *conn) handleAnswer(ctx context.Context, a answer) {
 		return
 	case len(a.calls) > 0:
 		c.setPendingCalls(a.calls)
-		c.addResults()
+		c.addCallResults()
 		a.err = cmp.Or(a.err, error(&wire.UnfinishedError{Reason: "TOO_MANY_TOOL_CALLS"})) // the API's own finish reason for this
 	}
 	if a.err != nil {
@@ -229,8 +230,8 @@ func (c *conn) handleAnswer(ctx context.Context, a answer) {
 	c.endTurn(ctx, wire.ServerContent{GenerationComplete: true, TurnComplete: true})
 }
 
-// saveAnswer adds the model's response to the conversation, and reports its tokens. An empty report comes first, so that
-// [wire.TokenMeter] adds these tokens to those of the previous request.
+// saveAnswer adds the model's response to the conversation, and reports its tokens. It reports zero tokens first, so
+// that [wire.TokenMeter] adds these tokens to those of the previous request instead of replacing them.
 func (c *conn) saveAnswer(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
 		c.addContent("model", a.parts, false)
@@ -240,16 +241,16 @@ func (c *conn) saveAnswer(ctx context.Context, a answer) {
 	}
 }
 
-// setPendingCalls stores calls that need a result.
+// setPendingCalls stores the calls whose results the connection waits for.
 func (c *conn) setPendingCalls(calls []call) {
 	c.pendingCalls, c.results = calls, make([]json.RawMessage, len(calls))
 }
 
-// cancelled is the result of a call that was not run or was abandoned.
+// cancelled is the result of a call that was not run, or was abandoned.
 var cancelled = json.RawMessage(`{"error":"the call was cancelled"}`)
 
-// addResults adds the results of the pending calls to the conversation.
-func (c *conn) addResults() {
+// addCallResults adds the results of the pending calls to the conversation.
+func (c *conn) addCallResults() {
 	var parts []any
 	for i, o := range c.pendingCalls {
 		response := map[string]any{"name": o.Name, "response": cancelled}
@@ -265,7 +266,8 @@ func (c *conn) addResults() {
 	c.pendingCalls, c.results = nil, nil
 }
 
-// interrupt stops the current answer, because the user continues.
+// interrupt stops the current answer, because the user has sent something new. It blocks until the request for the
+// answer has ended.
 func (c *conn) interrupt(ctx context.Context) {
 	switch {
 	case c.answer != nil:
@@ -275,7 +277,7 @@ func (c *conn) interrupt(ctx context.Context) {
 		c.saveAnswer(ctx, a)
 		if len(a.calls) > 0 {
 			c.setPendingCalls(a.calls)
-			c.addResults()
+			c.addCallResults()
 		}
 	case c.pendingCalls != nil:
 		var ids []string
@@ -284,7 +286,7 @@ func (c *conn) interrupt(ctx context.Context) {
 				ids = append(ids, o.ID)
 			}
 		}
-		c.addResults()
+		c.addCallResults()
 		c.emit(ctx, wire.ServerMessage{Cancelled: ids})
 	default:
 		return
@@ -292,19 +294,20 @@ func (c *conn) interrupt(ctx context.Context) {
 	c.endTurn(ctx, wire.ServerContent{Interrupted: true, TurnComplete: true})
 }
 
-// endTurn saves the conversation, and ends the model's turn by the message how. Unless the turn was interrupted, it
-// continues with input that arrived meanwhile.
-func (c *conn) endTurn(ctx context.Context, how wire.ServerContent) {
+// endTurn saves the conversation, and ends the model's turn by sending end. If the turn was not interrupted and input
+// has arrived meanwhile, it starts an answer to that input.
+func (c *conn) endTurn(ctx context.Context, end wire.ServerContent) {
 	c.dialer.saved = slices.Clone(c.history)
-	c.emit(ctx, wire.ServerMessage{Content: &how})
+	c.emit(ctx, wire.ServerMessage{Content: &end})
 	c.emit(ctx, wire.ServerMessage{Resumption: &wire.Resumption{Handle: handle, Resumable: true}})
-	if c.queued != nil && !how.Interrupted {
+	if c.queued != nil && !end.Interrupted {
 		c.startAnswer(ctx)
 	}
 }
 
-// emit sends a message, and returns false if the connection is closed or ctx is done.
-func (c *conn) emit(ctx context.Context, m wire.ServerMessage) bool {
+// emit sends a message to the session. It blocks until Recv takes the message. isSent is false if the connection is
+// closed or ctx is done.
+func (c *conn) emit(ctx context.Context, m wire.ServerMessage) (isSent bool) {
 	select {
 	case c.output <- &m:
 		return true
@@ -313,18 +316,18 @@ func (c *conn) emit(ctx context.Context, m wire.ServerMessage) bool {
 	}
 }
 
-// truncate removes the oldest questions with their answers until the limit is met.
-func truncate(talk []content) []content {
+// truncateHistory removes the oldest questions, each with its answers, until the rest has at most maxHistory bytes.
+func truncateHistory(history []content) []content {
 	size := 0
-	for i, c := range slices.Backward(talk) {
+	for i, c := range slices.Backward(history) {
 		size += len(c.Parts)
 		if size > maxHistory {
-			next := slices.IndexFunc(talk[i+1:], func(c content) bool { return c.isQuestion })
+			next := slices.IndexFunc(history[i+1:], func(c content) bool { return c.isQuestion })
 			if next < 0 {
 				return nil
 			}
-			return talk[i+1+next:]
+			return history[i+1+next:]
 		}
 	}
-	return talk
+	return history
 }

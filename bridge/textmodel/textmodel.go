@@ -1,5 +1,6 @@
-// Package textmodel adapts a text model to the interface of a Live connection. It collects typed input and tool results, and calls
-// generateContent each time with the whole conversation. The model's text and calls are delivered like those of a Live model.
+// Package textmodel makes a text model usable through the interface of a Live connection. It collects typed input and
+// tool results, and calls generateContent with the whole conversation each time. It delivers the model's text and calls
+// like those of a Live model.
 package textmodel
 
 import (
@@ -19,15 +20,16 @@ const (
 	// maxRounds limits how often a model may call tools for one answer.
 	maxRounds = 8
 
-	// maxCalls is the maximum number of simultaneous calls; further calls are ignored.
+	// maxCalls limits the function calls in one response. Further calls are ignored.
 	maxCalls = 16
 
-	// maxHistory limits the size of the conversation in a request, in bytes: about 100,000 tokens.
+	// maxHistory limits the size of the conversation in a request, in bytes. The limit is about 100,000 tokens.
 	maxHistory = 400 << 10
 )
 
 // Generate calls a model, and passes each GenerateContentResponse of its stream to piece. It blocks until the response
-// has ended, piece fails, or ctx is done. tokens counts the whole call, estimated if no response reports it.
+// has ended, piece fails, or ctx is done. tokens is the number of tokens of the whole call. It is estimated if no
+// response reports it.
 type Generate func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (tokens int, err error)
 
 // Dialer opens the connections of one conversation, one at a time.
@@ -47,10 +49,11 @@ type content struct {
 	isQuestion bool // typed by the user, not a result of a tool
 }
 
-// handle is the only resumption handle: it stands for the conversation that a [Dialer] has saved.
+// handle is the only resumption handle that this package issues. It stands for the conversation that a [Dialer] has
+// saved.
 const handle = "saved"
 
-// Dial opens a connection, and does not block. Like [gemini.Dial] it serves as [upstream.Options].Dial.
+// Dial opens a connection. It does not block. It can be used as [upstream.Options].Dial, like [gemini.Dial].
 func (d *Dialer) Dial(_ context.Context, s gemini.Setup) (upstream.Conn, error) {
 	var fields struct {
 		Model            string
@@ -82,6 +85,6 @@ func (d *Dialer) Dial(_ context.Context, s gemini.Setup) (upstream.Conn, error) 
 	}
 	ctx, stop := context.WithCancel(context.Background()) // not derived from the dial's context, because the connection outlives the dial
 	c.stop, c.stopped = stop, ctx.Done()
-	go c.run(ctx)
+	go c.runLoop(ctx)
 	return c, nil
 }

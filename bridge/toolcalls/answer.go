@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// maxAnswers limits the answers that are kept until a handle covers them.
+	// maxAnswers limits the answers that are kept because no handle covers them yet.
 	maxAnswers = 2 * maxCalls
 
-	// reuseWindow is how long an answer is reused for an equal call. A fresh session may call again, and a tool that sends
-	// a message, for example, must not run twice.
+	// reuseWindow limits how long an answer is reused for an equal call. After a reconnect, the model may repeat a
+	// call, and a tool that sends a message, for example, must not run twice.
 	reuseWindow = 30 * time.Second
 
-	// answerLatency is the longest time that an answer should take to reach Gemini. A handle that comes earlier may lack the
-	// answer.
+	// answerLatency is the longest time that an answer should take to reach Gemini. A handle that comes sooner after
+	// the answer may not cover it.
 	answerLatency = time.Second
 )
 
-// sendAnswer answers the call that arrived with event callEvent.
+// sendAnswer answers a call. callEvent is the number of the call's arrival.
 func (c *Calls) sendAnswer(call tools.Call, callEvent int, r reply) {
 	if len(c.answers) == maxAnswers {
 		first := max(slices.IndexFunc(c.answers, func(a answer) bool { return a.isCovered }), 0)
@@ -35,8 +35,8 @@ func (c *Calls) sendAnswer(call tools.Call, callEvent int, r reply) {
 	c.sendResponse(call, r)
 }
 
-// answerAll answers a call and its duplicates.
-func (c *Calls) answerAll(o *call, r reply) {
+// answerCallAndDuplicates sends the same answer to a call and to all its duplicates.
+func (c *Calls) answerCallAndDuplicates(o *call, r reply) {
 	for _, w := range o.waitingCalls() {
 		c.sendAnswer(w.Call, w.event, r)
 		r.parts = nil // send pictures only once
@@ -56,9 +56,10 @@ func (c *Calls) isWaiting(id string) bool {
 	return false
 }
 
-// reuseAnswer answers a call with the result of an equal call, because models call twice for one purpose. event is the
-// number of the call's arrival. ok means that the call need not run. done means that it is answered already.
-func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (done, ok bool) {
+// reuseAnswer looks for an equal call whose result can answer this call, because models sometimes call twice for one
+// purpose. event is the number of the call's arrival. isReused means that there is one, so this call need not run.
+// isAnswered means that its answer was sent already.
+func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (isAnswered, isReused bool) {
 	if f.Repeats || f.Where == liveconfig.OnCanvas {
 		return false, false
 	}
@@ -87,7 +88,7 @@ func (c *Calls) reuseAnswer(event int, call tools.Call, f liveconfig.Function) (
 	return false, false
 }
 
-// sendResponse sends an answer to the model, with its pictures before or after it.
+// sendResponse sends an answer to the model. It sends the pictures of the answer before or after it.
 func (c *Calls) sendResponse(call tools.Call, r reply) {
 	if r.parts != nil && !r.picturesAfter {
 		c.Notify(Pictures{r.parts})
@@ -96,7 +97,7 @@ func (c *Calls) sendResponse(call tools.Call, r reply) {
 	if !c.Uplink.QueueToolResponse(response) {
 		c.Logger.Error("answer dropped: too many wait", "tool", call.Name)
 	}
-	// picturesAfter is set for a model that accepts nothing else while it waits for the answer.
+	// picturesAfter is set for a model that accepts only the answer while it waits for it.
 	if r.parts != nil && r.picturesAfter {
 		c.Notify(Pictures{r.parts})
 	}
@@ -110,17 +111,17 @@ func (c *Calls) wireName(name string) string {
 	return name
 }
 
-// dropDetachedAnswer drops the interim answer of a cancelled call. A repeated call must not get it, because no result
-// will follow.
+// dropDetachedAnswer drops the interim answer of a cancelled call. The interim answer promises a result, which will not
+// follow, so it must not answer a repeated call.
 func (c *Calls) dropDetachedAnswer(o *call) {
 	if o.isDetached {
 		c.answers = slices.DeleteFunc(c.answers, func(a answer) bool { return a.call.ID == o.ID && a.callEvent == o.event })
 	}
 }
 
-// takeOrphanedAnswer removes and returns the answer that an earlier session got to the same call. It returns false if there
-// is none, or if the model has told the person about it.
-func (c *Calls) takeOrphanedAnswer(call tools.Call) (reply, bool) {
+// takeOrphanedAnswer removes and returns the answer that an earlier session of the model got to an equal call. ok is
+// false if there is none that can be used, or if the model has already told the person about it.
+func (c *Calls) takeOrphanedAnswer(call tools.Call) (r reply, ok bool) {
 	for i, a := range c.answers {
 		if !a.orphanedAt.IsZero() && !a.modelSpoke && time.Since(a.orphanedAt) < reuseWindow && a.call.Name == call.Name &&
 			sameArgs(a.call.Args, call.Args) {
@@ -131,7 +132,7 @@ func (c *Calls) takeOrphanedAnswer(call tools.Call) (reply, bool) {
 	return reply{}, false
 }
 
-// sameArgs reports whether arguments are equal, regardless of the order of their fields.
+// sameArgs reports whether two calls have equal arguments. The order of the fields does not matter.
 func sameArgs(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -144,33 +145,35 @@ func sameArgs(a, b json.RawMessage) bool {
 	return err == nil && reflect.DeepEqual(x, y)
 }
 
-// ResendAnswers sends a resumed session the answers that were lost with the connection. The uplink sends their pictures
-// again.
+// ResendAnswers sends the answers that were lost with the connection to the resumed session. The uplink sends their
+// pictures again.
 func (c *Calls) ResendAnswers() {
 	c.Uplink.DropToolResponses() // the loop below queues them again, with the others
 	for _, a := range c.answers {
-		if c.Handles.HandleCovers(a.callEvent) && a.orphanedAt.IsZero() && !a.isCovered {
+		if c.Handles.IsCoveredByHandle(a.callEvent) && a.orphanedAt.IsZero() && !a.isCovered {
 			c.sendResponse(a.call, reply{response: a.response, scheduling: a.scheduling})
 		}
 	}
-	c.UpdateGate()
+	c.UpdateAudioGate()
 }
 
-// MarkSpoken records that the model has spoken since its calls were answered.
-func (c *Calls) MarkSpoken() {
+// MarkModelSpoke records that the model has spoken after its calls were answered.
+func (c *Calls) MarkModelSpoke() {
 	for i := range c.answers {
 		c.answers[i].modelSpoke = true
 	}
 }
 
-// MarkAsked records a new request of the person. Earlier answers may not fit that request.
-func (c *Calls) MarkAsked() {
+// MarkPersonAsked records that the person has made a new request. Earlier answers may not fit it, so they are not
+// reused.
+func (c *Calls) MarkPersonAsked() {
 	for i := range c.answers {
 		c.answers[i].personAsked = true
 	}
 }
 
-// OnHandleChanged drops the answers that the newest handle covers, except those that the session may request again.
+// OnHandleChanged drops the answers that the newest handle covers. It keeps those that the model may request again by
+// an equal call.
 func (c *Calls) OnHandleChanged() {
 	c.answers = slices.DeleteFunc(c.answers, func(a answer) bool {
 		if !a.orphanedAt.IsZero() {
@@ -185,19 +188,19 @@ func (c *Calls) OnHandleChanged() {
 
 // isCovered reports whether the newest handle covers an answer.
 func (c *Calls) isCovered(a answer) bool {
-	return c.Handles.HandleCovers(a.answerEvent) && (a.modelSpoke || time.Since(a.sentAt) >= answerLatency)
+	return c.Handles.IsCoveredByHandle(a.answerEvent) && (a.modelSpoke || time.Since(a.sentAt) >= answerLatency)
 }
 
-// CancelOrphans cancels the open calls that the newest handle does not cover, because their session is gone. It keeps the
-// answers to such calls in case the next session calls again.
+// CancelOrphans cancels the open calls that the newest handle does not cover, because the session of the model that
+// made them is gone. It keeps the answers to such calls, because the next session may call again.
 func (c *Calls) CancelOrphans() {
 	var ids []string
 	for id, o := range c.openCalls {
-		if !c.Handles.HandleCovers(o.event) {
+		if !c.Handles.IsCoveredByHandle(o.event) {
 			ids = append(ids, id)
 		}
 		for _, a := range o.duplicates {
-			if !c.Handles.HandleCovers(a.event) {
+			if !c.Handles.IsCoveredByHandle(a.event) {
 				ids = append(ids, a.ID)
 			}
 		}
@@ -205,7 +208,7 @@ func (c *Calls) CancelOrphans() {
 	slices.Sort(ids)
 	c.Cancel(ids)
 	for i, a := range c.answers {
-		if !c.Handles.HandleCovers(a.callEvent) && a.orphanedAt.IsZero() {
+		if !c.Handles.IsCoveredByHandle(a.callEvent) && a.orphanedAt.IsZero() {
 			c.answers[i].orphanedAt = time.Now()
 		}
 	}

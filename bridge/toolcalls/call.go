@@ -15,7 +15,7 @@ import (
 	"voxgate/tools"
 )
 
-// StartCalls starts the calls of one message of the model. Each call is answered exactly once.
+// StartCalls starts the calls in one message of the model. Each call will be answered exactly once.
 func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 	event := c.Handles.RecordEvent()
 	c.Uplink.MarkActedOn()
@@ -36,7 +36,7 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 			isAnswered = true
 			continue
 		}
-		function, denied := c.checkCall(call)
+		function, denied := c.admitCall(call)
 		if denied != nil {
 			c.sendAnswer(call, event, reply{response: tools.BuildOutcome(nil, denied.modelError).Response})
 			isAnswered = true
@@ -56,7 +56,7 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 		}
 		isAnswered = isAnswered || done
 	}
-	c.UpdateGate()
+	c.UpdateAudioGate()
 	if len(clientCalls) > 0 {
 		c.Notify(ClientCalls{clientCalls})
 	}
@@ -65,18 +65,19 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 	}
 }
 
-// denial holds the reasons why a call is not run, for the model and for the client.
+// denial is the reason why a call is not run, as an error for the model and as an error for the client.
 type denial struct {
 	modelError  error
 	clientError Error
 }
 
-func newDenial(model error, problem Problem, format string, args ...any) *denial {
-	return &denial{model, Error{problem, fmt.Sprintf(format, args...)}}
+func newDenial(modelError error, problem Problem, format string, args ...any) *denial {
+	return &denial{modelError, Error{problem, fmt.Sprintf(format, args...)}}
 }
 
-// checkCall returns the function of a call, and a denial if the call may not run.
-func (c *Calls) checkCall(call tools.Call) (liveconfig.Function, *denial) {
+// admitCall returns the function of a call, and a denial if the call must not run. Denied calls count towards the rate
+// limit, too.
+func (c *Calls) admitCall(call tools.Call) (liveconfig.Function, *denial) {
 	function, declared := c.Functions.FindFunction(call.Name)
 	running, withPeople := int(c.abandoned.Load()), 0
 	for _, o := range c.openCalls {
@@ -104,9 +105,9 @@ func (c *Calls) checkCall(call tools.Call) (liveconfig.Function, *denial) {
 	return function, nil
 }
 
-// startCall starts a call where its function runs. It returns the question to the client, if there is one, and whether
-// the call is answered already.
-func (c *Calls) startCall(ctx context.Context, event int, request tools.Call, f liveconfig.Function) (q *question, answered bool) {
+// startCall starts a call at the place where its function runs. If the client is involved, it returns the question to
+// the client. isAnswered reports whether the call is answered already.
+func (c *Calls) startCall(ctx context.Context, event int, request tools.Call, f liveconfig.Function) (q *question, isAnswered bool) {
 	o := &call{Call: request, function: f, startedAt: time.Now(), event: event}
 	switch f.Where {
 	case liveconfig.OnCanvas:
@@ -118,7 +119,7 @@ func (c *Calls) startCall(ctx context.Context, event int, request tools.Call, f 
 		c.runInGateway(ctx, o, timeout)
 		return nil, false
 	}
-	return c.askClient(o), false
+	return c.registerClientCall(o), false
 }
 
 // callTimeout returns the time limit of a call.
@@ -132,8 +133,8 @@ func callTimeout(f liveconfig.Function) time.Duration {
 	return tools.Timeout
 }
 
-// askClient registers a call that the client has to run.
-func (c *Calls) askClient(o *call) *question {
+// registerClientCall registers a call that the client has to run.
+func (c *Calls) registerClientCall(o *call) *question {
 	timeout := callTimeout(o.function)
 	c.addCall(o, timeout)
 	c.runAfter(o, timeout, func() {
@@ -142,7 +143,7 @@ func (c *Calls) askClient(o *call) *question {
 	return c.addQuestion(&question{Call: o.Call, call: o})
 }
 
-// addCall registers a call that is not answered at once. If the call blocks the model, the model gets an interim answer
+// addCall registers a call that will be answered later. If the call blocks the model, the model gets an interim answer
 // after blockingTimeout.
 func (c *Calls) addCall(o *call, timeout time.Duration) {
 	c.openCalls[o.ID] = o
@@ -151,14 +152,15 @@ func (c *Calls) addCall(o *call, timeout time.Duration) {
 	}
 }
 
-// runInGateway runs a tool of the gateway in its own goroutine. The call outlives the connection on which it came.
+// runInGateway runs a tool of the gateway in its own goroutine. If the connection on which the call came is lost, the
+// call goes on.
 func (c *Calls) runInGateway(parent context.Context, o *call, timeout time.Duration) {
 	ctx, cancel := context.WithCancelCause(parent)
 	o.cancel = cancel
 	env := c.Env
 	env.Call = o.ID
 	env.SendPartial = func(partial json.RawMessage) {
-		c.runInLoop(func() { c.onPartial(o, reply{response: tools.BuildOutcome(partial, nil).Response}) })
+		c.runInLoop(func() { c.onPartialAnswer(o, reply{response: tools.BuildOutcome(partial, nil).Response}) })
 	}
 	if c.CanShowCanvas() {
 		env.AskPerson = func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
@@ -178,12 +180,13 @@ func (c *Calls) runInGateway(parent context.Context, o *call, timeout time.Durat
 	})
 }
 
-// goRecovered starts a goroutine of a call. A panic of the tool itself fails only this call: see [tools.CrashError].
+// goRecovered starts a goroutine of a call. If the goroutine panics, the conversation ends. A panic in the tool itself
+// fails only this call: see [tools.CrashError].
 func (c *Calls) goRecovered(f func()) {
 	c.running.Go(func() { crash.Run(c.Logger, "tool", c.OnCrash, f) })
 }
 
-// countAbandoned counts a tool that does not return after its cancellation, until it returns.
+// countAbandoned counts a tool that has not returned after its cancellation. It counts the tool until the tool returns.
 func (c *Calls) countAbandoned(o *call, returned <-chan struct{}) {
 	if returned == nil {
 		return
@@ -196,14 +199,15 @@ func (c *Calls) countAbandoned(o *call, returned <-chan struct{}) {
 	}()
 }
 
-// finishCall sends the answer of a call, unless the call was cancelled. If r has no response, the answer is err.
+// finishCall sends the answer of a call, unless the call was cancelled. If r has no response, it sends err as the
+// answer.
 func (c *Calls) finishCall(o *call, r reply, err error) {
-	if !c.isCurrent(o) {
+	if !c.isStillOpen(o) {
 		return
 	}
 	o.stopCall()
 	delete(c.openCalls, o.ID)
-	c.withdrawQuestions(c.dropQuestions(o))
+	c.notifyWithdrawn(c.dropQuestions(o))
 	if r.response == nil {
 		r.response = tools.BuildOutcome(nil, err).Response
 	}
@@ -229,34 +233,34 @@ func (c *Calls) finishCall(o *call, r reply, err error) {
 	}
 	r = c.withScheduling(o, r)
 	r.succeeded = err == nil
-	c.answerAll(o, r)
+	c.answerCallAndDuplicates(o, r)
 	c.sendPictures(o)
-	c.UpdateGate()
+	c.UpdateAudioGate()
 	if r.scheduling != tools.Silent && !c.HasRunningCall() {
 		c.Notify(ReplyExpected{})
 	}
 }
 
-// underWayResponse is the interim answer for a model that would have to wait too long.
+// underWayResponse is the interim answer that spares the model a wait that would be too long.
 var underWayResponse = json.RawMessage(`{"status":"not done yet","result":"follows as text; do not call again"}`)
 
-// detachCall sends an interim answer now and the result later, so that the model can continue. A person may take
-// minutes.
+// detachCall sends an interim answer now, so that the model can go on, and the result later. A person who is asked may
+// take minutes.
 func (c *Calls) detachCall(o *call) {
-	if !c.isCurrent(o) || !o.blocksModel() {
+	if !c.isStillOpen(o) || !o.blocksModel() {
 		return
 	}
 	o.isDetached = true
-	c.answerAll(o, reply{response: underWayResponse})
+	c.answerCallAndDuplicates(o, reply{response: underWayResponse})
 	o.duplicates = nil
 	c.sendPictures(o)
-	c.UpdateGate()
+	c.UpdateAudioGate()
 	if !c.HasRunningCall() {
 		c.Notify(ReplyExpected{})
 	}
 }
 
-// sendFollowUp sends the model the result of a detached call.
+// sendFollowUp sends the result of a detached call to the model.
 func (c *Calls) sendFollowUp(o *call, r reply) {
 	if r.parts != nil {
 		c.Notify(Pictures{r.parts})
@@ -269,9 +273,9 @@ func (c *Calls) sendFollowUp(o *call, r reply) {
 	c.Notify(Text{string(text), o.Name})
 }
 
-// onPartial reports the progress of a call, if the model accepts such reports.
-func (c *Calls) onPartial(o *call, r reply) {
-	if o.partialCount++; o.partialCount > maxPartial || !c.isCurrent(o) {
+// onPartialAnswer sends a partial answer of a call to the model, if the model accepts partial answers.
+func (c *Calls) onPartialAnswer(o *call, r reply) {
+	if o.partialCount++; o.partialCount > maxPartial || !c.isStillOpen(o) {
 		return
 	}
 	c.board.AddReferences(r.response)
@@ -298,8 +302,8 @@ func (c *Calls) sendPictures(o *call) {
 	o.pictures = nil
 }
 
-// withScheduling fills in the scheduling of a reply from its function. It removes the scheduling if the model does not
-// support it.
+// withScheduling sets the scheduling of a reply that has none to the default of its function. If the model does not
+// support scheduling, it removes the scheduling.
 func (c *Calls) withScheduling(o *call, r reply) reply {
 	r.picturesAfter = o.function.Blocking
 	switch {
@@ -311,12 +315,12 @@ func (c *Calls) withScheduling(o *call, r reply) reply {
 	return r
 }
 
-// Cancel stops calls whose answers the model no longer needs.
+// Cancel stops calls because the model no longer needs their answers.
 func (c *Calls) Cancel(ids []string) {
 	var withdrawn []string
 	stopped := false
 	for _, id := range ids {
-		o := c.takeRequest(id)
+		o := c.withdrawRequest(id)
 		if o == nil {
 			continue
 		}
@@ -328,15 +332,15 @@ func (c *Calls) Cancel(ids []string) {
 		c.reportStatus(o, Cancelled, nil, "")
 		c.reportEnd(o, Cancelled)
 	}
-	c.withdrawQuestions(withdrawn)
+	c.notifyWithdrawn(withdrawn)
 	if stopped {
-		c.UpdateGate()
+		c.UpdateAudioGate()
 	}
 }
 
-// takeRequest removes the request with this ID. It returns the call to stop, or nil if another request waits for the
-// same answer.
-func (c *Calls) takeRequest(id string) *call {
+// withdrawRequest records that the model no longer needs the answer to the call with this ID. toStop is the call to
+// stop. It is nil if an equal call still waits for the same answer.
+func (c *Calls) withdrawRequest(id string) (toStop *call) {
 	if o := c.openCalls[id]; o != nil {
 		o.isWithdrawn = len(o.duplicates) > 0
 		if o.isWithdrawn {
@@ -380,9 +384,9 @@ func (c *Calls) callsByAge() []*call {
 	return list
 }
 
-// Finish answers the open calls when the conversation ends. It blocks until the answers are sent, for flushTime at
-// most. After Finish nothing reads from Work. connected means that there is a connection.
-func (c *Calls) Finish(connected bool) {
+// Finish ends the open calls when the conversation ends. If isConnected is true, it answers them, and blocks until the
+// answers are sent, but at most for flushTime. After Finish, the owner's loop no longer reads from Work.
+func (c *Calls) Finish(isConnected bool) {
 	close(c.done)
 	pending := c.callsByAge()
 	clear(c.openCalls)
@@ -393,7 +397,7 @@ func (c *Calls) Finish(connected bool) {
 	}
 	pending = slices.DeleteFunc(pending, func(o *call) bool { return o.isDetached }) // detached calls are answered already
 	unsure := slices.ContainsFunc(c.answers, func(a answer) bool { return !a.isCovered })
-	if !connected || len(pending) == 0 && !unsure {
+	if !isConnected || len(pending) == 0 && !unsure {
 		return
 	}
 	for _, o := range pending {
@@ -411,5 +415,5 @@ func (c *Calls) Finish(connected bool) {
 	}
 }
 
-// Wait waits for the goroutines of calls. Their context must have ended.
+// Wait waits for the goroutines of calls. The context of the calls must be done.
 func (c *Calls) Wait() { c.running.Wait() }

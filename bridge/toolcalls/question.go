@@ -13,22 +13,24 @@ import (
 	"voxgate/tools/canvas"
 )
 
-// maxOpenCanvases limits the canvases that the client may still answer although the model does not wait for them.
+// maxOpenCanvases limits the canvases for which the client may still send input although the model does not wait for
+// it.
 const maxOpenCanvases = 32
 
-// personAnswer is a person's answer, or an error.
+// personAnswer is a person's answer to a question, or an error.
 type personAnswer struct {
 	response json.RawMessage
 	err      error
 }
 
 var (
-	// dismissedResponse answers a canvas that the person has closed or not answered.
+	// dismissedResponse is the answer to a call if the person has closed the canvas or not answered it.
 	dismissedResponse = json.RawMessage(`{"dismissed":true}`)
 
-	// shownResponse answers the call that shows a canvas without input fields.
+	// shownResponse is the answer to a call that shows a canvas without input fields.
 	shownResponse = json.RawMessage(`{"shown":true}`)
-	// shownWithInput answers the call that shows a canvas with input fields, if the model cannot wait for the person.
+	// shownWithInput is the answer to a call that shows a canvas with input fields, if the model cannot wait for the
+	// input.
 	shownWithInput = json.RawMessage(`{"shown":true,"input":"what the person puts in follows as text"}`)
 )
 
@@ -40,17 +42,18 @@ func (c *Calls) addQuestion(q *question) *question {
 	return q
 }
 
-// withdrawQuestions cancels questions to the client.
-func (c *Calls) withdrawQuestions(ids []string) {
+// notifyWithdrawn tells the client that it need not answer these questions any more.
+func (c *Calls) notifyWithdrawn(ids []string) {
 	if len(ids) > 0 {
 		c.Notify(CallsWithdrawn{ids})
 	}
 }
 
-// dropQuestions removes the open questions of a call, and returns their IDs. A tool that waits for an answer gets an error.
-func (c *Calls) dropQuestions(of *call) (ids []string) {
+// dropQuestions removes the open questions of a call, and returns their IDs. If a tool is waiting for an answer, it
+// gets an error.
+func (c *Calls) dropQuestions(owner *call) (ids []string) {
 	for id, q := range c.questions {
-		if q.call == of {
+		if q.call == owner {
 			delete(c.questions, id)
 			ids = append(ids, id)
 			if q.toolAnswer != nil {
@@ -72,9 +75,10 @@ func (c *Calls) waitsForPerson(o *call) bool {
 	return false
 }
 
-// showCanvas shows a canvas. The call is answered at once if the canvas has no input fields, or if waiting would block the model.
-func (c *Calls) showCanvas(o *call) (q *question, answered bool) {
-	clean, interactive, err := c.board.Put(o.Name, o.Args)
+// showCanvas shows a canvas. If the canvas has no input fields, or if waiting for input would block the model, the call
+// is answered at once.
+func (c *Calls) showCanvas(o *call) (q *question, isAnswered bool) {
+	clean, interactive, err := c.board.HandleCall(o.Name, o.Args)
 	if err != nil {
 		c.sendAnswer(o.Call, o.event, reply{response: tools.BuildOutcome(nil, err).Response})
 		c.Notify(Warning{fmt.Sprintf("Gemini called %q wrongly and got an error: %s.", o.Name, tools.Truncate(err.Error(), maxReason))})
@@ -103,7 +107,8 @@ func (c *Calls) showCanvas(o *call) (q *question, answered bool) {
 	return q, true
 }
 
-// dropOldestCanvas drops the oldest canvas that the model does not wait for, if there are too many.
+// dropOldestCanvas drops the oldest of the canvases that the model does not wait for, if they are more than
+// maxOpenCanvases.
 func (c *Calls) dropOldestCanvas() {
 	var oldest *question
 	count := 0
@@ -119,15 +124,15 @@ func (c *Calls) dropOldestCanvas() {
 	}
 }
 
-// askPerson asks the person a question for a tool of the gateway, in the tool's goroutine. picture is the canvas with the
-// question. askPerson blocks until there is an answer, for tools.PersonTimeout at most.
-func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage) (json.RawMessage, error) {
+// askPerson asks the person a question for a tool of the gateway. It is called in the tool's goroutine. canvasArgs
+// describes the canvas with the question. It blocks until the person has answered, but at most for tools.PersonTimeout.
+func (c *Calls) askPerson(ctx context.Context, o *call, canvasArgs json.RawMessage) (json.RawMessage, error) {
 	answer := make(chan personAnswer, 1)
-	// The ID is random, because the model chooses the IDs of its calls itself.
+	// The ID is random, so that it differs from the IDs that the model chooses for its calls.
 	id := "ask-" + rand.Text()
 	posted := c.runInLoop(func() {
-		args, err := c.board.BuildQuestion(picture)
-		if !c.isCurrent(o) {
+		args, err := c.board.BuildQuestion(canvasArgs)
+		if !c.isStillOpen(o) {
 			err = tools.ErrCancelled
 		}
 		if err != nil {
@@ -146,7 +151,7 @@ func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage)
 		c.runInLoop(func() {
 			if c.questions[id] != nil {
 				delete(c.questions, id)
-				c.withdrawQuestions([]string{id})
+				c.notifyWithdrawn([]string{id})
 			}
 		})
 	}
@@ -164,11 +169,11 @@ func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage)
 	}
 }
 
-// HandleResponse processes a client's answer. An error is an [*Error]: the answer was dropped.
+// HandleResponse processes a client's answer. If it drops the answer, it returns an [*Error].
 func (c *Calls) HandleResponse(r Response) error {
 	q := c.questions[r.ID]
 	if r.ID == "" {
-		q = c.findQuestion(r.Name)
+		q = c.findOnlyQuestion(r.Name)
 	}
 	switch {
 	case q == nil, q.forBackend && !r.Backend:
@@ -183,7 +188,7 @@ func (c *Calls) HandleResponse(r Response) error {
 		if q.call.partialCount > maxPartial {
 			return &Error{TooMany, fmt.Sprintf("The call %q has answered too often without an end.", q.ID)}
 		}
-		c.onPartial(q.call, reply{response: tools.BuildOutcome(r.Response, nil).Response, scheduling: r.Scheduling, parts: r.Parts})
+		c.onPartialAnswer(q.call, reply{response: tools.BuildOutcome(r.Response, nil).Response, scheduling: r.Scheduling, parts: r.Parts})
 	default:
 		delete(c.questions, q.ID)
 		if q.forPerson {
@@ -195,9 +200,10 @@ func (c *Calls) HandleResponse(r Response) error {
 	return nil
 }
 
-// handleCanvasInput sends the model a person's input into a canvas for which the model did not wait.
+// handleCanvasInput handles a person's input into a canvas for which the model did not wait. It sends the input to the
+// model as text.
 func (c *Calls) handleCanvasInput(q *question, r Response) error {
-	input := q.hasInput && isInput(r.Response)
+	input := q.hasInput && hasCanvasInput(r.Response)
 	if input && len(r.Response) > tools.MaxResult {
 		return &Error{ResponseTooLong, fmt.Sprintf("The input has %d bytes; the limit is %d.", len(r.Response), tools.MaxResult)}
 	}
@@ -212,16 +218,16 @@ func (c *Calls) handleCanvasInput(q *question, r Response) error {
 	return nil
 }
 
-// isInput reports whether a canvas response has input. It has none if the canvas was only closed or continued by a
-// button.
-func isInput(response json.RawMessage) bool {
+// hasCanvasInput reports whether a canvas response has input. It has no input if the person has only closed the canvas
+// or pressed its button to continue.
+func hasCanvasInput(response json.RawMessage) bool {
 	var fields struct{ Action string }
 	return json.Unmarshal(response, &fields) == nil && fields.Action != ""
 }
 
-// findQuestion returns the only question with a name, for old clients that answer without an ID. A canvas without input
-// fields comes last.
-func (c *Calls) findQuestion(name string) *question {
+// findOnlyQuestion returns the question with this name, if only one is open. It serves old clients, which answer
+// without an ID. A canvas without input fields is returned only if no other question has the name.
+func (c *Calls) findOnlyQuestion(name string) *question {
 	var found, shown *question
 	for _, q := range c.questions {
 		switch {

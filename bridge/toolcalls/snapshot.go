@@ -20,7 +20,7 @@ type CallSnapshot struct {
 // Snapshot returns the open calls.
 func (c *Calls) Snapshot() (list []CallSnapshot) {
 	for _, o := range c.callsByAge() {
-		k := CallSnapshot{Call: o.Call, IsCovered: c.Handles.HandleCovers(o.event), Detached: o.isDetached}
+		k := CallSnapshot{Call: o.Call, IsCovered: c.Handles.IsCoveredByHandle(o.event), Detached: o.isDetached}
 		for id, q := range c.questions {
 			if q.call == o {
 				k.QuestionIDs = append(k.QuestionIDs, id)
@@ -32,11 +32,12 @@ func (c *Calls) Snapshot() (list []CallSnapshot) {
 	return list
 }
 
-// errCallLost answers a call whose tool ran in a gateway that is gone. The tool may have done its work.
+// errCallLost is the answer to a call whose tool was running in a gateway that is gone. The tool may have had its
+// effect.
 var errCallLost = errors.New("the connection to this tool was lost while it ran: it is not known what it has done")
 
-// RestoreCalls continues the open calls of another gateway. Calls of the client stay open. Calls that ran in the
-// gateway are lost.
+// RestoreCalls continues the open calls of a conversation that began at another gateway. Calls that the client runs
+// stay open. Calls that ran in the other gateway are answered with errCallLost.
 func (c *Calls) RestoreCalls(list []CallSnapshot) {
 	var asked []tools.Call
 	var withdrawn []string
@@ -47,7 +48,7 @@ func (c *Calls) RestoreCalls(list []CallSnapshot) {
 			withdrawn = append(withdrawn, k.QuestionIDs...)
 		case declared && function.Where == liveconfig.InClient:
 			o := &call{Call: k.Call, function: function, startedAt: time.Now(), isDetached: k.Detached}
-			asked = append(asked, c.askClient(o).Call)
+			asked = append(asked, c.registerClientCall(o).Call)
 		default:
 			withdrawn = append(withdrawn, k.QuestionIDs...)
 			if lost := (reply{response: tools.BuildOutcome(nil, errCallLost).Response}); k.Detached {
@@ -58,9 +59,9 @@ func (c *Calls) RestoreCalls(list []CallSnapshot) {
 			}
 		}
 	}
-	c.withdrawQuestions(withdrawn)
+	c.notifyWithdrawn(withdrawn)
 	if len(asked) > 0 {
 		c.Notify(ClientCalls{asked})
 	}
-	c.UpdateGate()
+	c.UpdateAudioGate()
 }

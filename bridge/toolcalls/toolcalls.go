@@ -1,7 +1,8 @@
 // Package toolcalls runs the function calls of a conversation, and answers each call once. A function runs in the
-// gateway, or the client runs it, or it shows a canvas at the client.
+// gateway or in the client, or it shows a canvas in the client.
 //
-// [Calls] belongs to one goroutine, its owner's loop, which also runs the functions from Work.
+// [Calls] belongs to one goroutine, the loop of its owner. The loop must also run the functions that it receives from
+// Work.
 package toolcalls
 
 import (
@@ -24,32 +25,32 @@ const (
 	// maxCalls limits the concurrent calls of one conversation.
 	maxCalls = 16
 
-	// callRate (calls a second) and callBurst limit a model that calls again and again. People make less than one
-	// request a second. A chain of calls is a burst.
+	// callRate (calls a second) and callBurst limit a model that repeats calls endlessly. People make less than one
+	// request a second. A request may need a chain of calls, so a burst is allowed.
 	callRate  = rate.Limit(1)
 	callBurst = 30
 
-	// failEvery and failBurst limit how often the client is informed of calls that were not run: failBurst times without
-	// delay, then once per failEvery.
+	// failEvery and failBurst limit how often the client is told of calls that were not run. It is told failBurst times
+	// without delay, and then once per failEvery.
 	failEvery = 5 * time.Second
 	failBurst = 10
 
-	// maxReason limits, in bytes, the reason that the client gets for a failure.
+	// maxReason limits the length, in bytes, of the text that tells the client why a call failed.
 	maxReason = 300
 
 	// maxPartial limits the partial answers of a call.
 	maxPartial = 32
 
-	// blockingTimeout limits how long a tool may block the model. gemini-3.1-flash-live cancels the call after some 12
-	// s (livekit/agents PR 5556).
+	// blockingTimeout limits how long a tool may block the model. It must be short: gemini-3.1-flash-live cancels the
+	// call after some 12 s (livekit/agents PR 5556).
 	blockingTimeout = 10 * time.Second
 
-	// flushTime is the longest time that the end of a conversation waits until its last answers are sent: about one
-	// round trip.
+	// flushTime limits how long the end of a conversation is delayed until its last answers are sent: about one round
+	// trip.
 	flushTime = 250 * time.Millisecond
 )
 
-// Options configure [Calls]. All fields but Tools and SignPicture are required. No function may block.
+// Options configure [Calls]. All fields except Tools and SignPicture are required. None of the functions may block.
 type Options struct {
 	Notify    func(Event) // receives the events
 	Functions FunctionList
@@ -64,21 +65,23 @@ type Options struct {
 	OnCrash       func(error) // receives the panic of a goroutine, which ends the conversation
 }
 
-// FunctionList is the list of the functions that are declared to the model.
+// FunctionList holds the functions that are declared to the model.
 type FunctionList interface {
-	// FindFunction returns a declared function that may be called now.
-	FindFunction(name string) (liveconfig.Function, bool)
+	// FindFunction returns the declared function with this name. isCallable reports whether it may be called now.
+	FindFunction(name string) (f liveconfig.Function, isCallable bool)
 	// ResolveFunction returns the function that the model means by a name: see [liveconfig.FunctionList.FindCalled].
-	ResolveFunction(name string) (liveconfig.Function, bool)
-	// RunsInBackend reports whether the operator's backend runs a function. Then only the backend is asked, and only it
-	// may answer.
+	ResolveFunction(name string) (f liveconfig.Function, ok bool)
+	// RunsInBackend reports whether the operator's backend runs a function. If so, only the backend is asked, and only
+	// its answer is accepted.
 	RunsInBackend(name string) bool
 }
 
-// Handles tells which events the newest session resumption handle covers: see upstream.Keeper, which implements it.
+// Handles tells which events the newest session resumption handle covers. upstream.Keeper implements it.
 type Handles interface {
-	RecordEvent() (when int)
-	HandleCovers(when int) bool
+	// RecordEvent returns the number of an event that happens now. Handles that Gemini sends later may cover it.
+	RecordEvent() (event int)
+
+	IsCoveredByHandle(event int) bool
 }
 
 // Event is one of the types below.
@@ -94,25 +97,25 @@ type (
 	// CallRejected reports a call that was not run, or not answered.
 	CallRejected struct{ Err *Error }
 
-	// Warning is for the client's developer.
+	// Warning is a warning for the client's developer.
 	Warning struct{ Message string }
 
 	// ReplyExpected reports that the model has received answers to which it should react.
 	ReplyExpected struct{}
 
-	// PersonAnswered reports that the person has answered or closed the question of a call, for which the model had to
-	// wait.
+	// PersonAnswered reports that the wait of the model or a tool for the person is over: the person has answered or
+	// closed the question, or has not answered a canvas in time.
 	PersonAnswered struct{}
 
-	// Text asks the owner to send real-time text to the model. With Function, it is the late result of that function.
-	// Otherwise it is input into a canvas.
+	// Text asks the owner to send real-time text to the model. If Function is set, the text is the late result of that
+	// function. Otherwise it is input into a canvas.
 	Text struct{ Text, Function string }
 
 	// Pictures asks the owner to send pictures to the model, in a turn that needs no answer. Parts is an array of Part.
 	Pictures struct{ Parts json.RawMessage }
 )
 
-// Status is an event: the state of a call that runs in the gateway.
+// Status is an event that reports the state of a call that runs in the gateway.
 type Status struct {
 	ID, Name, Title string
 	Status          string // one of the constants below
@@ -129,7 +132,7 @@ const (
 	Cancelled = "cancelled"
 )
 
-// CallEnd is an event: the end of a call.
+// CallEnd is an event that reports the end of a call.
 type CallEnd struct {
 	Name    string
 	Where   string // side that ran the function: client, gateway or canvas
@@ -203,13 +206,14 @@ type call struct {
 	isDetached bool              // the model has an interim answer, and gets the result later as text
 }
 
-// duplicateCall is a call equal to an open one.
+// duplicateCall is a call that is equal to a call that is still open.
 type duplicateCall struct {
 	tools.Call
 	event int
 }
 
-// waitingCalls returns all calls that wait for this answer. It omits the call itself if the model has cancelled it.
+// waitingCalls returns the call and its duplicates, which wait for the same answer. It omits the call itself if the
+// model has cancelled it.
 func (c *call) waitingCalls() []duplicateCall {
 	if c.isWithdrawn {
 		return c.duplicates
@@ -229,7 +233,7 @@ func (c *call) stopCall() {
 	}
 }
 
-// answer is an answered call, kept until a handle covers the call and its answer.
+// answer is an answered call. It is kept until a handle covers the call and its answer.
 type answer struct {
 	call tools.Call
 	reply
@@ -241,8 +245,8 @@ type answer struct {
 	orphanedAt             time.Time // when the session that made the call was found to be gone; zero means that it is not gone
 }
 
-// question is an unanswered request to the client. It asks for a function to be run, for a canvas to be shown, or for
-// the person's answer to a tool of the gateway.
+// question is an unanswered request to the client: to run a function, to show a canvas, or to ask the person something
+// for a tool of the gateway.
 type question struct {
 	tools.Call       // the call as the client gets it
 	call       *call // call to answer; nil if the call is answered already: input into the canvas is then sent as text
@@ -276,14 +280,14 @@ func New(o Options) *Calls {
 	return c
 }
 
-// Work delivers functions for the owner's loop to run.
+// Work returns a channel of functions that the owner's loop must run.
 func (c *Calls) Work() <-chan func() { return c.work }
 
 // IsOpen reports whether a call or a question with this ID is open.
 func (c *Calls) IsOpen(id string) bool { return c.questions[id] != nil || c.openCalls[id] != nil }
 
-// HasRunningCall reports whether an open call blocks the model or runs without a person. Other calls may wait for
-// minutes, but the model continues.
+// HasRunningCall reports whether an open call blocks the model, or runs without waiting for a person. Calls that only
+// wait for a person do not count, because they may take minutes while the model goes on.
 func (c *Calls) HasRunningCall() bool {
 	for _, o := range c.openCalls {
 		if o.blocksModel() || !c.waitsForPerson(o) {
@@ -296,12 +300,13 @@ func (c *Calls) HasRunningCall() bool {
 // IsIdle reports whether no call and no question is open.
 func (c *Calls) IsIdle() bool { return len(c.openCalls) == 0 && len(c.questions) == 0 }
 
-// UpdateGate stops audio while a tool runs, if audio would make the model close the session. Each such call has a time
-// limit, so the audio always continues.
-func (c *Calls) UpdateGate() { c.Uplink.SetGate(c.IsBlocking()) }
+// UpdateAudioGate stops the audio while a call blocks the model, because some models would close the session if they
+// received audio. Such calls have a time limit, so the audio always goes on.
+func (c *Calls) UpdateAudioGate() { c.Uplink.SetAudioGate(c.IsModelBlocked()) }
 
-// IsBlocking reports whether the model waits for a call, and can neither receive nor answer meanwhile.
-func (c *Calls) IsBlocking() bool {
+// IsModelBlocked reports whether the model waits for the answer to a call. Meanwhile it can neither receive input nor
+// speak.
+func (c *Calls) IsModelBlocked() bool {
 	for _, o := range c.openCalls {
 		if o.blocksModel() {
 			return true
@@ -310,9 +315,9 @@ func (c *Calls) IsBlocking() bool {
 	return false
 }
 
-// runInLoop makes the owner's loop run f. It blocks until f has begun, and returns false if the conversation ends
-// first.
-func (c *Calls) runInLoop(f func()) bool {
+// runInLoop makes the owner's loop run f. It blocks until the loop takes f. isAccepted is false if the conversation
+// ends first.
+func (c *Calls) runInLoop(f func()) (isAccepted bool) {
 	select {
 	case c.work <- f:
 		return true
@@ -325,16 +330,16 @@ func (c *Calls) runInLoop(f func()) bool {
 func (c *Calls) runAfter(o *call, d time.Duration, f func()) {
 	o.timers = append(o.timers, time.AfterFunc(d, func() {
 		c.runInLoop(func() {
-			if c.isCurrent(o) {
+			if c.isStillOpen(o) {
 				f()
 			}
 		})
 	}))
 }
 
-func (c *Calls) isCurrent(o *call) bool { return c.openCalls[o.ID] == o }
+func (c *Calls) isStillOpen(o *call) bool { return c.openCalls[o.ID] == o }
 
-// reportStatus informs the client of the state of a call that runs in the gateway. It ignores all other calls.
+// reportStatus tells the client the state of a call that runs in the gateway. For all other calls it does nothing.
 func (c *Calls) reportStatus(o *call, status string, result json.RawMessage, message string) {
 	if o.function.Where == liveconfig.InGateway {
 		c.Notify(Status{

@@ -1,4 +1,5 @@
-// Package transcript records what both sides of a conversation said, as far as it was played.
+// Package transcript records what both sides of a conversation said. Of the model's answers, it records how much was
+// played.
 package transcript
 
 import (
@@ -13,13 +14,13 @@ import (
 )
 
 const (
-	// maxEntries and maxRunes limit how much of a conversation is kept: some five hours.
+	// maxEntries and maxRunes limit how much of a conversation is kept: about five hours.
 	maxEntries = 2000
 	maxRunes   = 200_000
 )
 
-// Transcript records what both sides said. Of the model's answers it returns what was played. The zero value is empty.
-// Its methods are safe for concurrent use.
+// Transcript records what both sides said. Of the model's answers it returns only what was played. The zero value is
+// empty. Its methods are safe for concurrent use.
 type Transcript struct {
 	mu        sync.Mutex
 	entries   []turnEntry
@@ -57,7 +58,8 @@ type turnEntry struct {
 	playedLimited bool          // the client reported how much of an answer was played
 }
 
-// piece is a part of an answer's text with its start in the voice. It ends where the next piece starts.
+// piece is a part of an answer's text. start is its position in the voice of the answer. The piece ends where the next
+// piece starts.
 type piece struct {
 	start time.Duration
 	text  string
@@ -71,15 +73,15 @@ func (e *turnEntry) countRunes() int {
 	return n
 }
 
-// playedEntry returns the entry with the text played so far.
+// playedEntry returns the entry with only the text that was played so far.
 func (e *turnEntry) playedEntry() Entry {
 	entry := e.Entry
 	entry.Content = e.playedText()
 	return entry
 }
 
-// fullText returns the whole text, including the part that is not played yet. Of an interrupted answer it returns only
-// the played part.
+// fullText returns the whole text, including text that was not played yet. If the answer was interrupted, it returns
+// only the text that was played.
 func (e *turnEntry) fullText() string {
 	if e.Interrupted {
 		return e.playedText()
@@ -91,8 +93,8 @@ func (e *turnEntry) fullText() string {
 	return text
 }
 
-// playedText returns the part of the text that was played. The timing of words is estimated from their length in
-// letters. Only words that were played to their end count.
+// playedText returns the part of the text that was played. It estimates the times of words from their lengths in
+// letters. Only words that were played completely count.
 func (e *turnEntry) playedText() string {
 	text := e.Content
 	for i, p := range e.pieces {
@@ -113,8 +115,8 @@ func (e *turnEntry) playedText() string {
 	return text
 }
 
-// wordsUpTo returns the words that end within the first share (0 to 1) of a text. In scripts without spaces each letter
-// is a word.
+// wordsUpTo returns the words that lie completely within the first part of a text. share is the size of that part, from
+// 0 to 1. In scripts without spaces, each letter counts as a word.
 func wordsUpTo(text string, share float64) string {
 	end, most := 0, share*float64(len(text))
 	for i, r := range text {
@@ -137,14 +139,14 @@ var spacelessScripts = []*unicode.RangeTable{
 	unicode.Myanmar,
 }
 
-// LoadHistory fills an empty transcript with turns from before the conversation. Their numbers are negative.
+// LoadHistory fills an empty transcript with turns from before the conversation. These turns get negative numbers.
 func (t *Transcript) LoadHistory(entries []Entry) {
 	for i, e := range entries {
-		t.updateEntry(i-len(entries), e.Role, func(s *turnEntry) { s.Content, s.Interrupted, s.Played = e.Content, e.Interrupted, e.Played })
+		t.changeOrAddEntry(i-len(entries), e.Role, func(s *turnEntry) { s.Content, s.Interrupted, s.Played = e.Content, e.Interrupted, e.Played })
 	}
 }
 
-// AnswerText returns the whole text of an answer, or the played part of an interrupted one.
+// AnswerText returns the text of an answer. If the answer was interrupted, it returns only the text that was played.
 func (t *Transcript) AnswerText(turn int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,15 +156,16 @@ func (t *Transcript) AnswerText(turn int) string {
 	return ""
 }
 
-// NewestEntries returns the newest entries, as far as they were played, with at most limit bytes of text.
-func (t *Transcript) NewestEntries(limit int) (newest []NumberedEntry) {
+// NewestEntries returns the newest entries, with at most maxBytes of text in all. They contain only text that was
+// played.
+func (t *Transcript) NewestEntries(maxBytes int) (newest []NumberedEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	size := 0
 	for i := len(t.entries) - 1; i >= 0; i-- {
 		e := &t.entries[i]
 		entry := e.playedEntry()
-		if size += len(entry.Content); size > limit {
+		if size += len(entry.Content); size > maxBytes {
 			break
 		}
 		newest = append(newest, NumberedEntry{entry, e.turn})
@@ -171,7 +174,7 @@ func (t *Transcript) NewestEntries(limit int) (newest []NumberedEntry) {
 	return newest
 }
 
-// RestoreEntries replaces the entries with those that NewestEntries returned.
+// RestoreEntries replaces the entries by those that NewestEntries returned, perhaps at another gateway.
 func (t *Transcript) RestoreEntries(entries []NumberedEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,7 +189,7 @@ func (t *Transcript) RestoreEntries(entries []NumberedEntry) {
 // AddTranscription adds the model's transcription of the person's speech to a turn.
 func (t *Transcript) AddTranscription(turn int, text string) {
 	if text != "" {
-		t.updateEntry(turn, User, func(e *turnEntry) { e.Content += text })
+		t.changeOrAddEntry(turn, User, func(e *turnEntry) { e.Content += text })
 	}
 }
 
@@ -195,7 +198,7 @@ func (t *Transcript) AddTypedText(turn int, text string) { t.AddText(turn, User,
 
 // AddText adds a written text to one side's turn.
 func (t *Transcript) AddText(turn int, role, text string) {
-	t.updateEntry(turn, role, func(e *turnEntry) {
+	t.changeOrAddEntry(turn, role, func(e *turnEntry) {
 		if e.Content != "" {
 			e.Content += "\n"
 		}
@@ -217,11 +220,11 @@ func (t *Transcript) RemoveTranscription(turn int) {
 	})
 }
 
-// AddAnswer adds text to the model's turn. The text begins at start in the turn's voice, which is voiceLength long by
-// now.
+// AddAnswer adds text to the model's turn. start is the position of the text in the voice of the turn. voiceLength is
+// the length of that voice so far.
 func (t *Transcript) AddAnswer(turn int, text string, start, voiceLength time.Duration) {
 	if text != "" || voiceLength > start {
-		t.updateEntry(turn, Assistant, func(e *turnEntry) {
+		t.changeOrAddEntry(turn, Assistant, func(e *turnEntry) {
 			if e.Interrupted {
 				return
 			}
@@ -234,11 +237,11 @@ func (t *Transcript) AddAnswer(turn int, text string, start, voiceLength time.Du
 }
 
 // SetPlayed records how much of an answer's voice was played so far.
-func (t *Transcript) SetPlayed(turn int, voice time.Duration) {
+func (t *Transcript) SetPlayed(turn int, played time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.findEntry(turn, Assistant); e != nil && !e.playedLimited {
-		e.Played = max(e.Played, voice)
+		e.Played = max(e.Played, played)
 	}
 }
 
@@ -251,34 +254,35 @@ func (t *Transcript) MarkComplete(turn int) {
 	}
 }
 
-// MarkInterrupted records that an answer was interrupted after this much of its voice. A negative value keeps the known
-// played part. It returns the entry with the played part.
-func (t *Transcript) MarkInterrupted(turn int, voice time.Duration) Entry {
+// MarkInterrupted records that an answer was interrupted after the duration played of its voice. If played is negative,
+// the duration recorded before stays. It returns the entry with only the played text.
+func (t *Transcript) MarkInterrupted(turn int, played time.Duration) Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.findEntry(turn, Assistant)
 	if e == nil {
 		return Entry{}
 	}
-	if voice >= 0 && !e.playedLimited { // correct SetPlayed, because playback marks fire when sound is handed over, perhaps before it is heard
-		e.Played = voice
+	if played >= 0 && !e.playedLimited { // corrects SetPlayed, which is called when sound is handed over, perhaps before it is heard
+		e.Played = played
 	}
 	e.Interrupted = true
 	return e.playedEntry()
 }
 
-// LimitPlayed records that at most this much of an answer's voice was played, even if more was handed to the output.
-func (t *Transcript) LimitPlayed(turn int, voice time.Duration) {
+// LimitPlayed records that at most maxPlayed of an answer's voice was played, although more may have been passed to the
+// output.
+func (t *Transcript) LimitPlayed(turn int, maxPlayed time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.findEntry(turn, Assistant)
-	if e == nil || voice >= e.voiceLength {
+	if e == nil || maxPlayed >= e.voiceLength {
 		return
 	}
 	if e.pieces == nil { // the answer was complete
 		e.pieces, e.Content = []piece{{0, e.Content}}, ""
 	}
-	e.Interrupted, e.playedLimited, e.Played = true, true, voice
+	e.Interrupted, e.playedLimited, e.Played = true, true, maxPlayed
 }
 
 // UserText returns what the person said in a turn.
@@ -291,7 +295,7 @@ func (t *Transcript) UserText(turn int) string {
 	return ""
 }
 
-// PlayedAnswer returns an answer with the text played so far.
+// PlayedAnswer returns an answer with only the text that was played so far.
 func (t *Transcript) PlayedAnswer(turn int) Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -301,8 +305,9 @@ func (t *Transcript) PlayedAnswer(turn int) Entry {
 	return Entry{}
 }
 
-// updateEntry changes the entry of one side in a turn, adds it if missing, and enforces the limits.
-func (t *Transcript) updateEntry(turn int, role string, change func(*turnEntry)) {
+// changeOrAddEntry changes the entry of one side in a turn, after adding it if it is missing. It also enforces the
+// limits.
+func (t *Transcript) changeOrAddEntry(turn int, role string, change func(*turnEntry)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.findEntry(turn, role)
@@ -339,7 +344,7 @@ func (t *Transcript) findEntry(turn int, role string) *turnEntry {
 	return nil
 }
 
-// Entries returns a copy of the entries.
+// Entries returns a copy of the entries, with only the text that was played.
 func (t *Transcript) Entries() []Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -352,8 +357,8 @@ func (t *Transcript) Entries() []Entry {
 	return entries
 }
 
-// NewestEntry returns the newest entry with words that were played, or the zero Entry.
-func (t *Transcript) NewestEntry() Entry {
+// NewestPlayedEntry returns the newest entry whose text was played at least in part, or the zero Entry.
+func (t *Transcript) NewestPlayedEntry() Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range slices.Backward(t.entries) {
@@ -371,19 +376,19 @@ func (t *Transcript) Clear() {
 	t.entries, t.runeCount = nil, 0
 }
 
-// HistoryBefore returns the newest entries before a turn, with alternating roles and at most limit bytes of text. It
-// includes entries from before the conversation. If the newest entry alone is too long, it returns the end of that
-// entry.
-func (t *Transcript) HistoryBefore(before, limit int) []wire.Content {
-	return t.buildContents(limit, func(turn int) bool { return turn != 0 && turn < before })
+// HistoryBefore returns the newest entries before a turn, with alternating roles and at most maxBytes of text. It
+// includes turns from before the conversation. If the newest entry alone is longer than maxBytes, it returns the end of
+// that entry.
+func (t *Transcript) HistoryBefore(before, maxBytes int) []wire.Content {
+	return t.buildHistory(maxBytes, func(turn int) bool { return turn != 0 && turn < before })
 }
 
-// HistoryBetween is like HistoryBefore, but returns only turns whose number is greater than after.
-func (t *Transcript) HistoryBetween(after, before, limit int) []wire.Content {
-	return t.buildContents(limit, func(turn int) bool { return after < turn && turn < before })
+// HistoryBetween works like HistoryBefore, but returns only turns whose number is greater than after.
+func (t *Transcript) HistoryBetween(after, before, maxBytes int) []wire.Content {
+	return t.buildHistory(maxBytes, func(turn int) bool { return after < turn && turn < before })
 }
 
-func (t *Transcript) buildContents(limit int, include func(turn int) bool) []wire.Content {
+func (t *Transcript) buildHistory(maxBytes int, include func(turn int) bool) []wire.Content {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var turns []wire.Content
@@ -401,10 +406,10 @@ func (t *Transcript) buildContents(limit int, include func(turn int) bool) []wir
 		if text == "" {
 			continue
 		}
-		if size += len(text); size > limit && len(turns) > 0 {
+		if size += len(text); size > maxBytes && len(turns) > 0 {
 			break
-		} else if size > limit { // a single entry exceeds the limit
-			text = "… " + strings.ToValidUTF8(text[len(text)-limit:], "")
+		} else if size > maxBytes { // a single entry exceeds the limit
+			text = "… " + strings.ToValidUTF8(text[len(text)-maxBytes:], "")
 		}
 		if e.Interrupted {
 			text += " …" // the answer was interrupted at this point

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Counts of frames.
+// All of these are numbers of frames.
 const (
 	minDelayFrames = int(100 * time.Millisecond / FrameLength)
 	maxDelayFrames = int(500 * time.Millisecond / FrameLength)
@@ -16,20 +16,20 @@ const (
 	delayDrift     = 2
 	certainMatches = 15
 
-	// echoCorrelation is the least correlation of an echo with the played sound. In TestEchoOfSpeech it finds 98 % of
-	// an echo's frames, and 3 % of another voice's.
+	// echoCorrelation is the minimum correlation between an echo and the played sound. In TestEchoOfSpeech this value
+	// detects 98 % of the frames of an echo, and 3 % of those of another voice.
 	echoCorrelation = 0.8
-	// echoFloor is the lowest level that counts, in dBov: below it there is only noise.
+	// echoFloor is the lowest level that is compared, in dBov. Below it there is only noise.
 	echoFloor = -60.0
-	// loudOverFloor is the least level of a loud frame above echoFloor, in dB.
+	// loudOverFloor is the minimum level of a loud frame above echoFloor, in dB.
 	loudOverFloor = 10
 )
 
 // Echo detects whether the microphone picks up the played sound, as on devices without echo cancellation. It compares
-// levels, so distortion does not matter. The zero value is ready.
+// levels, so distortion does not matter. The zero value is ready for use.
 //
-// Two sides that begin within half a second of each other look alike at first: both were quiet before. So until the
-// delay is known, only frames count in which both sides have begun.
+// If both sides begin within half a second of each other, their levels look alike at first, because both were quiet
+// before. So until the delay is known, only frames after both have begun are compared.
 type Echo struct {
 	played, picked [echoRing]float64
 	frames         int
@@ -41,9 +41,10 @@ type Echo struct {
 	isKnown        bool // the delay is certain
 }
 
-// AddFrame adds the levels of the next 20 ms in dBov. isSounding means that an answer is played. If isCompared, AddFrame
-// reports whether the microphone's last 1.2 s are an echo. The delay of an echo is 100 to 500 ms.
-func (e *Echo) AddFrame(playLevel, micLevel float64, isSounding, isCompared bool) bool {
+// AddFrame adds the levels of the next 20 ms, in dBov. isSounding means that an answer is being played. If isCompared
+// is true, isEcho reports whether the last 1.2 s of the microphone are an echo. Echoes with a delay of 100 to 500 ms
+// are detected.
+func (e *Echo) AddFrame(playLevel, micLevel float64, isSounding, isCompared bool) (isEcho bool) {
 	i := e.frames % echoRing
 	e.played[i], e.picked[i] = max(playLevel, echoFloor), max(micLevel, echoFloor)
 	if !isSounding || e.played[i] < echoFloor+loudOverFloor {
@@ -94,8 +95,8 @@ func (e *Echo) AddFrame(playLevel, micLevel float64, isSounding, isCompared bool
 	return true
 }
 
-// correlate returns the correlation of the microphone's last n levels with the played levels, which are earlier by the
-// number of frames in delay. If either side is steady, it returns 0.
+// correlate returns the correlation of the microphone's last n levels with the levels that were played delay frames
+// earlier. If the levels of either side are steady, it returns 0.
 func (e *Echo) correlate(n, delay int) float64 {
 	var x, y, xx, yy, xy float64
 	for k := 1; k <= n; k++ {

@@ -17,7 +17,7 @@ func TestSettings(t *testing.T) {
 		`{"patience":"quick", "interrupt":"never", "shield":"greeting"}`: {
 			Patience: turns.Quick, Interrupt: turns.InterruptNever, Shield: turns.ShieldGreeting,
 		},
-		`{"patience": {"most": 1200}}`: {Patience: turns.AtMost(1200 * time.Millisecond)},
+		`{"patience": {"most": 1200}}`: {Patience: turns.PatienceAtMost(1200 * time.Millisecond)},
 		`{"patience": "normal"}`:       {Patience: turns.Normal},
 	} {
 		var got turns.Settings

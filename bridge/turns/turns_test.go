@@ -146,11 +146,11 @@ func TestActions(t *testing.T) {
 			want: "start@1200-500 judge@2200 end@3100", state: turns.Waiting,
 		},
 		"at most 1 s": {
-			settings: turns.Settings{Patience: turns.AtMost(time.Second)}, script: "q1000 s1000 q200 j0 q1000",
+			settings: turns.Settings{Patience: turns.PatienceAtMost(time.Second)}, script: "q1000 s1000 q200 j0 q1000",
 			want: "start@1200-500 judge@2200 end@3000", state: turns.Waiting,
 		},
 		"a fixed silence asks no judge": {
-			settings: turns.Settings{Patience: turns.FixedSilence(500 * time.Millisecond)}, script: "q1000 s1000 q1000",
+			settings: turns.Settings{Patience: turns.PatienceFixedAt(500 * time.Millisecond)}, script: "q1000 s1000 q1000",
 			want: "start@1200-500 end@2500", state: turns.Waiting,
 		},
 		"a pause": {
@@ -415,7 +415,7 @@ func TestActionsFitTogether(t *testing.T) {
 			case 4:
 				f.Sounding = !f.Sounding
 			case 5:
-				f.Ear = turns.Ear(rng.IntN(3))
+				f.Ear = turns.SpeechProbability(rng.IntN(3))
 			case 6:
 				f.Muted = rng.IntN(4) == 0
 			case 7:

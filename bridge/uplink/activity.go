@@ -1,39 +1,51 @@
 package uplink
 
 import (
+	"errors"
 	"time"
 
 	"voxgate/media/vad"
 )
 
+// Reasons for rejecting a mark: Gemini would close the session because of it, or too many marks are queued.
+var (
+	ErrManualActivity    = errors.New("a pause cannot be marked while the client marks the speech itself")
+	ErrGatewayActivity   = errors.New("speech cannot be marked while the gateway decides about turns")
+	ErrAutomaticActivity = errors.New("speech cannot be marked while Gemini detects it")
+	ErrTooManyMarks      = errors.New("too many marks are queued")
+)
+
 const (
-	// leadIn is the length of the audio before the first loud 20 ms that belongs to a speech. Words begin softly.
+	// leadIn is the length of the audio that is added to a speech from before its first 20 ms of voice, because words
+	// begin softly.
 	leadIn = 300 * time.Millisecond
 
-	// onsetTime is how long voice must last to begin a speech. hangoverTime is how long silence must last to end it.
-	// Gemini ends a turn after 500 ms or more, so the gateway detects the end first.
+	// onsetTime is the length of voice that begins a speech. hangoverTime is the length of silence that ends it. Gemini
+	// ends a turn only after 500 ms or more, so the gateway detects the end first.
 	onsetTime    = 60 * time.Millisecond
 	hangoverTime = 240 * time.Millisecond
 
-	// trailingSilence is how much silence after a speech is replayed with it: enough for Gemini to detect its end.
+	// trailingSilence is the length of the silence that is replayed after a speech. Gemini needs it to detect the end
+	// of the speech.
 	trailingSilence = time.Second
 
-	// maxReplay limits the audio kept for a replay: a long sentence. Three seconds would lose the beginning of a
-	// sentence of seven seconds.
+	// maxReplay limits the length of the audio that is kept for a replay. 10 s hold a long sentence. With three
+	// seconds, the beginning of a sentence of seven seconds would be lost.
 	maxReplay = 10 * time.Second
 
-	// MicPause is the longest time that a microphone may send nothing while the model needs audio. Google asks to be
-	// told of pauses of more than a second (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
+	// MicPause is the longest time for which a microphone may send nothing while the model needs audio. Google asks
+	// clients to report pauses of more than a second (https://ai.google.dev/gemini-api/docs/live-guide,
+	// audioStreamEnd).
 	MicPause = time.Second
 )
 
-// speechActivity tracks whether the person speaks: by voice activity detection, or by the client's marks. Guarded by
-// Uplink.mu.
+// speechActivity tracks whether the person speaks. It uses voice activity detection or the client's marks. Uplink.mu
+// guards it.
 type speechActivity struct {
 	vad         vad.Detector
 	speaking    bool
 	speeches    int       // number of speeches that have begun
-	startedAt   time.Time // begin of the last speech
+	startedAt   time.Time // start of the last speech
 	endedAt     time.Time // end of the last speech, unless speaking
 	lastAudioAt time.Time // arrival of the last audio
 	lastLoudAt  time.Time // arrival of the last loud audio, or the marked end
@@ -54,7 +66,7 @@ func newActivity() speechActivity {
 }
 
 // detectSpeech processes a chunk of audio, and reports whether a speech has started or ended with it.
-func (a *speechActivity) detectSpeech(pcm []int16, rate int) (started, ended bool) {
+func (a *speechActivity) detectSpeech(pcm []int16, rate int) (hasStarted, hasEnded bool) {
 	a.lastAudioAt = time.Now()
 	if a.manual {
 		return false, false
@@ -63,27 +75,27 @@ func (a *speechActivity) detectSpeech(pcm []int16, rate int) (started, ended boo
 	if a.vad.SilenceDuration() == 0 {
 		a.lastLoudAt = a.lastAudioAt
 	}
-	started, ended = now && !a.speaking, !now && a.speaking
-	if started {
+	hasStarted, hasEnded = now && !a.speaking, !now && a.speaking
+	if hasStarted {
 		a.speaking, a.startedAt, a.isVoid, a.speechFrom, a.isSettled = true, a.lastAudioAt, false, a.received, false
 		a.speeches++
 	}
-	if ended {
+	if hasEnded {
 		a.speaking, a.endedAt, a.speechTo = false, a.lastAudioAt, a.received
 	}
-	return started, ended
+	return hasStarted, hasEnded
 }
 
-// currentSpeech returns the number of the speech that the latest chunk belongs to; 0 for silence.
-func (a *speechActivity) currentSpeech() int {
+// currentSpeechNumber returns the number of the speech to which the latest chunk belongs, or 0 if the chunk is silence.
+func (a *speechActivity) currentSpeechNumber() int {
 	if a.speaking || a.speeches > 0 && a.lastAudioAt.Sub(a.endedAt) <= trailingSilence {
 		return a.speeches
 	}
 	return 0
 }
 
-// voicedDuration returns how much of the current or last speech was loud. A speech that the client marks counts as a
-// whole.
+// voicedDuration returns how much of the current or last speech was loud. If the client marks speech, all of the speech
+// counts.
 func (a *speechActivity) voicedDuration() time.Duration {
 	switch {
 	case a.isVoid:
@@ -96,12 +108,12 @@ func (a *speechActivity) voicedDuration() time.Duration {
 	return a.endedAt.Sub(a.startedAt)
 }
 
-// beginSpeech starts a speech, and returns the audio from before its mark that belongs to the speech.
+// beginSpeech starts a speech. It returns the audio from before the start mark that also belongs to the speech.
 func (a *speechActivity) beginSpeech() (before []Item) {
 	a.speaking, a.startedAt, a.isVoid, a.speechFrom = true, time.Now(), false, a.received
 	a.speeches++
 	if a.nextSpeech == nil {
-		a.settlePreSpeech(MarkKeep)
+		a.keepOrDropPreSpeech(MarkKeep)
 	} else {
 		for _, it := range a.nextSpeech {
 			a.startedAt = a.startedAt.Add(-it.duration())
@@ -111,9 +123,9 @@ func (a *speechActivity) beginSpeech() (before []Item) {
 	return before
 }
 
-// settlePreSpeech keeps the audio from before the next speech for a MarkKeep, and drops it for a MarkDrop.
-func (a *speechActivity) settlePreSpeech(how Mark) {
-	if how == MarkKeep {
+// keepOrDropPreSpeech handles MarkKeep, which keeps the audio so far for the next speech, and MarkDrop, which drops it.
+func (a *speechActivity) keepOrDropPreSpeech(mark Mark) {
+	if mark == MarkKeep {
 		length := a.preSpeechLength
 		for _, it := range a.nextSpeech {
 			length += it.duration()
@@ -123,7 +135,7 @@ func (a *speechActivity) settlePreSpeech(how Mark) {
 	a.preSpeech, a.preSpeechLength = nil, 0
 }
 
-// trimOldest drops the oldest items until their length is at most limit, and returns the rest with its length.
+// trimOldest drops the oldest items until the length of the rest is at most limit. It returns the rest and its length.
 func trimOldest(items []Item, length, limit time.Duration) ([]Item, time.Duration) {
 	for len(items) > 0 && length > limit {
 		length -= items[0].duration()
@@ -133,8 +145,8 @@ func trimOldest(items []Item, length, limit time.Duration) ([]Item, time.Duratio
 	return items, length
 }
 
-// endSpeech ends the speech, and reports whether there was one.
-func (a *speechActivity) endSpeech() bool {
+// endSpeech ends the current speech. wasSpeaking reports whether there was one.
+func (a *speechActivity) endSpeech() (wasSpeaking bool) {
 	was := a.speaking
 	if was {
 		a.speaking, a.endedAt, a.speechTo = false, time.Now(), a.received
@@ -146,7 +158,7 @@ func (a *speechActivity) endSpeech() bool {
 	return was
 }
 
-// keepPreSpeech keeps a chunk for the next beginSpeech, and drops chunks that are too old for it.
+// keepPreSpeech keeps a chunk in case a speech begins soon, and drops chunks that are too old for that.
 func (a *speechActivity) keepPreSpeech(it Item) {
 	a.preSpeech, a.preSpeechLength = trimOldest(append(a.preSpeech, it), a.preSpeechLength+it.duration(), a.preRoll)
 }

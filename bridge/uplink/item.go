@@ -2,14 +2,13 @@ package uplink
 
 import (
 	"encoding/json"
-	"errors"
 	"time"
 
 	"voxgate/bridge/gemini/wire"
 	"voxgate/media"
 )
 
-// Chunk is the length of audio in one message: 20 ms, the minimum of Google's best practices (20-40 ms).
+// Chunk is the length of the audio in one message: 20 ms, the minimum in Google's best practices (20 to 40 ms).
 const Chunk = media.FrameDuration
 
 // Turn is a typed turn. The model answers only a complete turn.
@@ -19,8 +18,9 @@ type Turn struct {
 	Picture  *wire.Blob // picture to add as one more part, or nil; several turns may share it
 }
 
-// Mark is the start or end of speech, or a pause of the microphone. MarkKeep keeps the audio that came since the last
-// speech or mark: the next speech begins with it. MarkDrop drops that audio. Audio between MarkKeep and MarkStart is left out.
+// Mark is the start or end of speech, or a pause of the microphone. After MarkKeep, the next speech begins with the
+// audio that came since the last speech or mark. MarkDrop drops that audio. Audio between MarkKeep and MarkStart is
+// left out.
 type Mark int
 
 // The kinds of [Mark].
@@ -32,38 +32,30 @@ const (
 	MarkDrop
 )
 
-// Reasons why a mark is rejected: Gemini would close the session, or too many marks are queued.
-var (
-	ErrManualActivity    = errors.New("a pause cannot be marked while the client marks the speech itself")
-	ErrGatewayActivity   = errors.New("speech cannot be marked while the gateway decides about turns")
-	ErrAutomaticActivity = errors.New("speech cannot be marked while Gemini detects it")
-	ErrTooManyMarks      = errors.New("too many marks are queued")
-)
-
 // Item is one thing to send: a chunk of audio, a typed turn, or another message.
 type Item struct {
 	Rate         int
 	PCM          []int16
 	speechNumber int           // number of the speech that audio or a mark belongs to; 0 means silence
-	index        int64         // index of the last message that carried the item on this connection; 0 means not sent yet; or coveredBefore
+	index        int64         // index of the last message that carried the item on this connection; 0 means not sent yet; or coveredEarlier
 	Silence      time.Duration // silence after a speech, so that the model detects its end; sent faster than real time
 	Turn         *Turn         // sent in a form that the model accepts
 	Message      *wire.ClientMessage
 	Flushed      chan struct{} // set without other fields; closed when all items before this one were sent
 }
 
-// isPrompt reports whether the item is text that the model answers, as it answers speech.
+// isPrompt reports whether the item is text that makes the model answer, as speech does.
 func (i Item) isPrompt() bool {
 	return i.Turn != nil && i.Turn.Complete || i.Message != nil && i.Message.RealtimeInput != nil && i.Message.RealtimeInput.Text != ""
 }
 
-// isHint reports whether the item is text that the model does not answer.
-func (i Item) isHint() bool { return i.Turn != nil && !i.Turn.Complete }
+// isIncompleteTurn reports whether the item is text that the model does not answer.
+func (i Item) isIncompleteTurn() bool { return i.Turn != nil && !i.Turn.Complete }
 
 // isToolAnswer reports whether the item is the result of a tool.
 func (i Item) isToolAnswer() bool { return i.Message != nil && i.Message.ToolResponse != nil }
 
-// isMark reports whether the item is a mark, which is sent in order with the audio.
+// isMark reports whether the item is a mark. A mark keeps its place between the chunks of audio.
 func (i Item) isMark() bool {
 	in := i.Message
 	return in != nil && in.RealtimeInput != nil &&
@@ -77,9 +69,9 @@ func (i Item) duration() time.Duration {
 	return time.Duration(len(i.PCM)) * time.Second / time.Duration(i.Rate)
 }
 
-// milliTokens returns an upper bound of the tokens of the item, in thousandths. Audio has 25 tokens a second, a video
-// frame 258 (https://ai.google.dev/gemini-api/docs/tokens). Any other picture has 1,120 tokens (…/media-resolution).
-// Text has one token for two bytes.
+// milliTokens returns the maximum number of tokens of the item, in thousandths. A second of audio has 25 tokens, and a
+// video frame 258 (https://ai.google.dev/gemini-api/docs/tokens). Any other picture has 1,120 tokens
+// (…/media-resolution). Two bytes of text count as one token.
 func (i Item) milliTokens() uint64 {
 	const picture, frame, text = 1_120_000, 258_000, 500
 	switch {
@@ -104,7 +96,7 @@ func (i Item) milliTokens() uint64 {
 	return uint64(len(raw)) * text
 }
 
-// newMark returns the message of a mark in a speech.
+// newMark returns the item that sends a mark. speech is the number of the speech to which the mark belongs.
 func newMark(m Mark, speech int) Item {
 	return Item{speechNumber: speech, Message: &wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{
 		ActivityStart: m == MarkStart, ActivityEnd: m == MarkEnd, AudioStreamEnd: m == MarkPause,

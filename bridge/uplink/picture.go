@@ -11,20 +11,20 @@ const (
 	// (https://ai.google.dev/gemini-api/docs/live-api/capabilities).
 	pictureTime = time.Second
 
-	// inlineAge is the maximum age of a picture that goes with a typed turn. A video track delivers a picture every
+	// inlineAge is the maximum age of a picture that is added to a typed turn. A video track delivers a picture every
 	// second.
 	inlineAge = 10 * time.Second
 
-	// largeInline is the size in bytes above which a picture goes with one typed turn only. Repeating it with every typed
-	// turn would cost megabytes. Pictures of a camera or a screen have some 20 KB.
+	// largeInline is the size, in bytes, above which a picture is added only to one typed turn. Repeating it with every
+	// typed turn would cost megabytes. Pictures of a camera or a screen have some 20 KB.
 	largeInline = 1 << 20
 
-	// maxInline limits, in bytes, the pictures that unanswered typed turns hold. Further turns are sent without a
-	// picture. A single picture is always kept: messages have at most 8 MB.
+	// maxInline limits the total size, in bytes, of the pictures in unanswered typed turns. Further turns are sent
+	// without a picture. A single picture always fits, because messages have at most 8 MB.
 	maxInline = 8 << 20
 )
 
-// shownPicture holds what the person shows. Guarded by Uplink.mu.
+// shownPicture holds the picture that the person shows. Uplink.mu guards it.
 type shownPicture struct {
 	newest     *wire.Blob
 	receivedAt time.Time
@@ -35,15 +35,15 @@ type shownPicture struct {
 }
 
 // setPicture stores a picture. An unchanged picture is not sent until the person speaks.
-func (s *shownPicture) setPicture(b wire.Blob, changed bool) {
+func (s *shownPicture) setPicture(b wire.Blob, hasChanged bool) {
 	s.newest, s.receivedAt, s.isUnsent, s.sentInline = &b, time.Now(), true, false
-	s.changed = s.changed || changed || s.sentAt.IsZero()
+	s.changed = s.changed || hasChanged || s.sentAt.IsZero()
 }
 
-// takePicture returns the picture to send now. Otherwise ok is false, and a positive wait is the time until the next attempt.
-// Unchanged pictures are sent only during speech, because they cost tokens.
-func (s *shownPicture) takePicture(speaking bool) (it Item, wait time.Duration, ok bool) {
-	if !s.isUnsent || !s.changed && !speaking {
+// takePicture returns the picture to send now. If there is none, ok is false. A positive wait is then the time until
+// the next attempt. Unchanged pictures are sent only during speech, because they cost tokens.
+func (s *shownPicture) takePicture(isSpeaking bool) (it Item, wait time.Duration, ok bool) {
+	if !s.isUnsent || !s.changed && !isSpeaking {
 		return Item{}, 0, false
 	}
 	now := time.Now()

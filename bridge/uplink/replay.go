@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// replayBuffer holds the items that may be sent again, oldest first: the unanswered turn and the next speech's lead-in.
-// Guarded by Uplink.mu.
+// replayBuffer holds the items that may have to be sent again, oldest first. These are the unanswered turn, and the
+// lead-in of the next speech. Uplink.mu guards it.
 type replayBuffer struct {
 	hasUnanswered bool // a turn has no answer yet
 	items         []Item
 	audioLength   time.Duration // length of the audio in items
 	lostSpeech    time.Duration // length of the speech that was too long to keep
 
-	// The model has acted on actedCount items at the front by calling a tool. actedCovered says whether the newest
-	// handle covers these items.
+	// actedCount is the number of items at the front that made the model call a tool. actedCovered reports whether the
+	// newest handle covers these items.
 	actedCount     int
 	actedCovered   bool
 	awaitsReaction bool // the resumed session has not answered yet; it has the items acted on, which were not sent again
@@ -26,11 +26,12 @@ type replayBuffer struct {
 	ignoreIndices bool  // the server counts messages differently, so its indices are not used
 }
 
-// coveredBefore is the index of an item that an earlier connection sent and the newest handle covers.
-const coveredBefore = -1
+// coveredEarlier replaces the index of an item that was sent on an earlier connection and that the newest handle
+// covers.
+const coveredEarlier = -1
 
-// setNewestIndex records the index of the last message sent, which is also that of the newest item.
-func (b *replayBuffer) setNewestIndex(sent int64) {
+// recordSentIndex records the index of the last message sent. It is also the index of the newest item.
+func (b *replayBuffer) recordSentIndex(sent int64) {
 	b.sentIndex = sent
 	if n := len(b.items); n > 0 && b.items[n-1].index == 0 {
 		b.items[n-1].index = sent
@@ -42,7 +43,7 @@ func (b *replayBuffer) addItem(it Item) {
 	switch {
 	case it.isPrompt():
 		b.hasUnanswered = true
-	case it.PCM != nil || it.isHint():
+	case it.PCM != nil || it.isIncompleteTurn():
 	case !b.hasUnanswered: // a mark outside of an unanswered turn
 		return
 	}
@@ -82,9 +83,9 @@ func (b *replayBuffer) removeItems(from, to int) {
 	}
 }
 
-// markOnset makes the newest audio the lead-in of the speech that has just begun. sentLength is the length of the
-// lead-in that was already sent.
-func (b *replayBuffer) markOnset(speech int, sentLength time.Duration) {
+// markLeadIn makes the newest audio the lead-in of the speech that has just begun. sentLength is how much of the
+// lead-in was sent already.
+func (b *replayBuffer) markLeadIn(speech int, sentLength time.Duration) {
 	b.hasUnanswered = true
 	for i := len(b.items) - 1; i >= 0 && sentLength > 0 && b.items[i].PCM != nil && b.items[i].speechNumber == 0; i-- {
 		b.items[i].speechNumber = speech
@@ -92,9 +93,9 @@ func (b *replayBuffer) markOnset(speech int, sentLength time.Duration) {
 	}
 }
 
-// speechStart returns the index of a speech's first item. For speech 0, which means none, it returns the number of
-// items.
-func (b *replayBuffer) speechStart(speech int) int {
+// speechStartIndex returns the index of the first item of a speech. If speech is 0, which means no speech, it returns
+// the number of items.
+func (b *replayBuffer) speechStartIndex(speech int) int {
 	if speech == 0 {
 		return len(b.items)
 	}
@@ -104,34 +105,34 @@ func (b *replayBuffer) speechStart(speech int) int {
 	return len(b.items)
 }
 
-// clearAnswered empties the buffer, except for the unfinished speech with the given number. Without one (0), it keeps the
-// newest audio as the lead-in of the next speech.
-func (b *replayBuffer) clearAnswered(unfinished int) {
-	end := b.speechStart(unfinished)
-	for left := leadIn; unfinished == 0 && end > 0 && left > 0 && b.items[end-1].PCM != nil; left -= b.items[end].duration() {
+// clearAnswered empties the buffer after an answer. It keeps the speech with the number unfinishedSpeech. If that is 0,
+// it keeps the newest audio as the lead-in of the next speech.
+func (b *replayBuffer) clearAnswered(unfinishedSpeech int) {
+	end := b.speechStartIndex(unfinishedSpeech)
+	for left := leadIn; unfinishedSpeech == 0 && end > 0 && left > 0 && b.items[end-1].PCM != nil; left -= b.items[end].duration() {
 		end--
 	}
 	b.settledText = slices.DeleteFunc(slices.Clone(b.items), func(it Item) bool { return !it.isPrompt() })
 	b.removeItems(0, end)
 	b.items = slices.DeleteFunc(b.items, Item.isPrompt) // typed text that came during the unfinished speech is answered, too
-	b.hasUnanswered = unfinished > 0
+	b.hasUnanswered = unfinishedSpeech > 0
 	b.actedCount, b.actedCovered, b.awaitsReaction, b.lostSpeech = 0, false, false, 0
 }
 
-// reopenSettled marks typed text as unanswered again, because the answer belonged to something else.
-func (b *replayBuffer) reopenSettled() {
+// reopenTypedText marks typed text as unanswered again, because the answer was not for that text.
+func (b *replayBuffer) reopenTypedText() {
 	b.items = append(b.items, b.settledText...)
 	b.hasUnanswered = b.hasUnanswered || len(b.settledText) > 0
 	b.settledText = nil
 }
 
-// markActedOn records that the model has called a tool because of what was sent, except for the unfinished speech with the
-// given number (0: none is unfinished).
-func (b *replayBuffer) markActedOn(unfinished int) {
-	b.actedCount, b.actedCovered = b.speechStart(unfinished), false
+// markActedOn records that what was sent so far has made the model call a tool. It leaves out the speech with the
+// number unfinishedSpeech; 0 means that all speech is finished.
+func (b *replayBuffer) markActedOn(unfinishedSpeech int) {
+	b.actedCount, b.actedCovered = b.speechStartIndex(unfinishedSpeech), false
 }
 
-// recordHandle records a new handle, and the index of the last message that it covers.
+// recordHandle records a new handle. covered is the index of the last message that the handle covers.
 func (b *replayBuffer) recordHandle(covered int64) {
 	const slack = 10 // the messages of the item being sent are not counted yet
 	b.actedCovered = b.actedCount > 0
@@ -140,52 +141,55 @@ func (b *replayBuffer) recordHandle(covered int64) {
 		b.coveredIndex = 0
 	}
 	for i := len(b.items) - 1; i >= 0; i-- {
-		// a resumed session already has the text that the handle covers
-		if it := b.items[i]; it.isHint() && (b.coveredIndex == 0 || it.index == coveredBefore || it.index > 0 && it.index <= b.coveredIndex) {
+		// A resumed session already has the text that the handle covers.
+		it := b.items[i]
+		isCovered := b.coveredIndex == 0 || it.index == coveredEarlier || it.index > 0 && it.index <= b.coveredIndex
+		if it.isIncompleteTurn() && isCovered {
 			b.removeItems(i, i+1)
 		}
 	}
 }
 
-// needsReplay reports whether a resumed session must receive something again. Input that led to a tool call is not sent
-// again if the handle covers the call.
+// needsReplay reports whether something must be sent again to a resumed session. Input that made the model call a tool
+// is not sent again if the handle covers the call.
 func (b *replayBuffer) needsReplay() bool {
 	return b.hasUnanswered && (!b.actedCovered || slices.ContainsFunc(b.items[b.actedCount:],
 		func(it Item) bool { return it.speechNumber > 0 || it.isPrompt() }))
 }
 
-// takeReplay empties the buffer and returns the items to send again. The turn stays unanswered. speaking means that a
-// speech is in progress. lost is the length of speech that was too long to keep.
+// takeReplay empties the buffer and returns the items to send again. The turn still counts as unanswered. isSpeaking
+// means that a speech is in progress. lostSpeech is how much of the speech is missing because it was too long to keep.
 //
-// A complete question is always repeated: Google does not document whether a resumed session answers a question from
-// before the resume.
-func (b *replayBuffer) takeReplay(fresh, speaking bool) (again []Item, lost time.Duration) {
+// A complete question is always sent again, because Google does not document whether a resumed session answers a
+// question from before the resume.
+func (b *replayBuffer) takeReplay(isNewSession, isSpeaking bool) (again []Item, lostSpeech time.Duration) {
 	skip, open := 0, b.hasUnanswered
-	if b.actedCovered && !fresh {
+	if b.actedCovered && !isNewSession {
 		skip, open = b.actedCount, b.needsReplay()
 	}
-	again, lost = b.items[skip:], b.lostSpeech
+	again, lostSpeech = b.items[skip:], b.lostSpeech
 	if !open {
-		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.isHint() })
+		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.isIncompleteTurn() })
 	}
-	rest := replayBuffer{hasUnanswered: open, awaitsReaction: !fresh && (skip > 0 || b.awaitsReaction), ignoreIndices: b.ignoreIndices}
-	// During a speech, a resumed session gets only what the handle does not cover. The rest is kept for another replay.
-	if speaking && !fresh {
+	rest := replayBuffer{hasUnanswered: open, awaitsReaction: !isNewSession && (skip > 0 || b.awaitsReaction), ignoreIndices: b.ignoreIndices}
+	// During a speech, a resumed session gets only the items that the handle does not cover. The other items are kept
+	// for another replay.
+	if isSpeaking && !isNewSession {
 		var uncovered []Item
 		for _, it := range again {
-			if it.index != coveredBefore && (it.index == 0 || it.index > b.coveredIndex) {
+			if it.index != coveredEarlier && (it.index == 0 || it.index > b.coveredIndex) {
 				uncovered = append(uncovered, it)
 				continue
 			}
-			it.index = coveredBefore
+			it.index = coveredEarlier
 			rest.items = append(rest.items, it)
 			rest.audioLength += it.duration()
 		}
 		again = uncovered
 		if len(rest.items) > 0 { // the audio that was too long to keep is older, so the session has it, too
-			rest.lostSpeech, lost = lost, 0
+			rest.lostSpeech, lostSpeech = lostSpeech, 0
 		}
 	}
 	*b = rest
-	return again, lost
+	return again, lostSpeech
 }

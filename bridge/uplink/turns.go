@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// TickTime is the time between two calls of Tick.
+	// TickTime is the interval at which the owner calls Tick.
 	TickTime = 100 * time.Millisecond
 
 	// maxAudioGap is the longest gap in the audio that counts as jitter. A longer gap counts as quiet, which ends a
 	// turn.
 	maxAudioGap = 300 * time.Millisecond
 
-	// maxTurnActions limits the actions that wait for the owner. Others are dropped, because an owner that is so late has
-	// stopped.
+	// maxTurnActions limits the actions that wait until the owner takes them. Further actions are dropped, because an
+	// owner that is so late has stopped.
 	maxTurnActions = 256
 )
 
-// turnTaker marks the person's speech for the model where the gateway decides about turns. It keeps audio until it is
-// clear whether it belongs to a turn. Guarded by Uplink.mu.
+// turnTaker marks the person's speech for the model if the gateway decides about turns. It keeps audio until it is
+// clear whether the audio belongs to a turn. Uplink.mu guards it.
 type turnTaker struct {
 	machine  *turns.Machine
 	playback func() (isSounding bool, level float64)
@@ -40,7 +40,7 @@ type turnTaker struct {
 	recent  []keptAudio // the last turns.MaxBack of audio, oldest first
 }
 
-// keptAudio is a chunk of audio, with its end on the machine's clock.
+// keptAudio is a chunk of audio. end is its end on the clock of the turn-taking machine.
 type keptAudio struct {
 	item Item
 	end  time.Duration
@@ -48,14 +48,14 @@ type keptAudio struct {
 
 func newTurnTaker(s turns.Settings, playback func() (isSounding bool, level float64)) *turnTaker {
 	t := &turnTaker{machine: turns.New(s), playback: playback, frameAt: time.Now()}
-	// The machine bridges gaps itself. With no hangover at all the detector would take each frame for the first one of a voice, and an
-	// "s" for noise.
+	// The turn-taking machine bridges gaps itself, so the detector needs almost no hangover. With none at all, the
+	// detector would take each frame for the first frame of a voice, and an "s" for noise.
 	t.vad.Hangover = time.Nanosecond
 	return t
 }
 
-// keep keeps a chunk of audio, and drops audio that is too old for the beginning of a turn.
-func (t *turnTaker) keep(it Item) {
+// keepAudio keeps a chunk of audio, and drops audio that is too old for the beginning of a turn.
+func (t *turnTaker) keepAudio(it Item) {
 	end := t.at + media.Duration(len(t.frame), it.Rate) + it.duration()
 	t.recent = append(t.recent, keptAudio{it, end})
 	old := 0
@@ -66,7 +66,7 @@ func (t *turnTaker) keep(it Item) {
 	t.recent = t.recent[old:]
 }
 
-// itemsSince returns the kept chunks of the last lookBack before the last frame's end, and all later chunks.
+// itemsSince returns the kept chunks that end after the time lookBack before the last frame's end.
 func (t *turnTaker) itemsSince(lookBack time.Duration) (items []Item) {
 	for _, kept := range t.recent {
 		if kept.end > t.at-lookBack {
@@ -76,14 +76,14 @@ func (t *turnTaker) itemsSince(lookBack time.Duration) (items []Item) {
 	return items
 }
 
-// recentPCM returns the kept audio of the last lookBack up to the last frame's end, resampled to rate (Hz).
+// recentPCM returns the kept audio from lookBack before the last frame's end up to that end, resampled to rate (Hz).
 func (t *turnTaker) recentPCM(lookBack time.Duration, rate int) (pcm []int16) {
 	var converter *media.Resampler
 	from := 0
 	for _, kept := range t.recent {
 		it := kept.item
 		length := len(it.PCM)
-		// early and late are the numbers of the chunk's samples before t.at-lookBack and after t.at
+		// early is the number of the chunk's samples before t.at-lookBack, and late the number after t.at.
 		early := media.Samples(max(0, t.at-lookBack-(kept.end-it.duration())), it.Rate)
 		late := media.Samples(max(0, kept.end-t.at), it.Rate)
 		if early+late >= length {
@@ -96,15 +96,15 @@ func (t *turnTaker) recentPCM(lookBack time.Duration, rate int) (pcm []int16) {
 		}
 		if it.Rate != from {
 			converter, from = media.NewResampler(it.Rate, rate), it.Rate
-			converter.PadStart()
+			converter.RestartWithSilence()
 		}
 		pcm = append(pcm, converter.Resample(samples)...)
 	}
 	return pcm
 }
 
-// processAudio gives the machine the frames of a chunk, which do not count as voice if isMuted. handle gets its actions,
-// except those for the second detector.
+// processAudio passes the frames of a chunk to the turn-taking machine. If isMuted is true, they do not count as voice.
+// handle gets the machine's actions, except those for the second detector.
 func (t *turnTaker) processAudio(pcm []int16, rate int, isMuted bool, handle func(turns.Action)) {
 	t.isMuted = false
 	if rate != t.rate {
@@ -128,15 +128,15 @@ func (t *turnTaker) processFrame(pcm []int16, rate int, isMuted bool, handle fun
 	t.vad.ProcessFrame(pcm, rate)
 	t.ear.processAudio(pcm, rate)
 	isSounding, level := t.playback()
-	t.step(turns.Frame{
+	t.feedMachine(turns.Frame{
 		At: t.at, Voice: t.vad.SilenceDuration() == 0, Ear: t.ear.answer, Level: decibels(media.RMS(pcm)), Muted: isMuted,
 		Sounding: isSounding, PlayLevel: level,
 	}, rate, handle)
 }
 
-// processQuiet gives the machine a quiet frame if no audio comes. hasPaused means that the client has paused the
-// microphone. Then an open turn ends at once. handle is as in processAudio.
-func (t *turnTaker) processQuiet(hasPaused bool, handle func(turns.Action)) {
+// processAudioGap passes a quiet frame to the turn-taking machine if no audio comes. If the client has paused the
+// microphone (hasPaused), an open turn ends at once. handle gets the machine's actions, as in processAudio.
+func (t *turnTaker) processAudioGap(hasPaused bool, handle func(turns.Action)) {
 	missing := time.Since(t.frameAt)
 	t.isMuted = t.isMuted || hasPaused
 	switch {
@@ -149,12 +149,12 @@ func (t *turnTaker) processQuiet(hasPaused bool, handle func(turns.Action)) {
 	t.frameAt = time.Now()
 	t.frame = t.frame[:0]
 	isSounding, level := t.playback()
-	t.step(turns.Frame{
+	t.feedMachine(turns.Frame{
 		At: t.at, Level: decibels(0), Muted: t.isMuted, Sounding: isSounding, PlayLevel: level,
 	}, silero.Rate, handle)
 }
 
-func (t *turnTaker) step(f turns.Frame, rate int, handle func(turns.Action)) {
+func (t *turnTaker) feedMachine(f turns.Frame, rate int, handle func(turns.Action)) {
 	for _, a := range t.machine.ProcessFrame(f) {
 		switch a.Kind {
 		case turns.AskEar:
@@ -174,14 +174,14 @@ func decibels(rms float64) float64 { return 20 * math.Log10(max(rms, 1)/32768) }
 type secondDetector struct {
 	detector  *silero.Detector // nil before its first use
 	isOn      bool
-	answer    turns.Ear
+	answer    turns.SpeechProbability
 	rate      int // rate of the audio that converter gets
 	converter *media.Resampler
 	pending   []int16 // samples of the next frame, at silero.Rate
 }
 
-// start starts the detector with the audio before the voice, at silero.Rate. rate is the rate of the following audio,
-// in Hz.
+// start starts the detector. before is the audio before the voice, at silero.Rate. rate is the rate of the audio that
+// follows, in Hz.
 func (d *secondDetector) start(before []int16, rate int) {
 	if d.detector == nil {
 		d.detector = silero.NewDetector()
@@ -195,7 +195,7 @@ func (d *secondDetector) start(before []int16, rate int) {
 		}
 	}
 	if d.converter != nil {
-		d.converter.PadStart()
+		d.converter.RestartWithSilence()
 	}
 	d.detect(before)
 }
@@ -215,17 +215,17 @@ func (d *secondDetector) processAudio(pcm []int16, rate int) {
 func (d *secondDetector) detect(pcm []int16) {
 	d.pending = append(d.pending, pcm...)
 	for len(d.pending) >= silero.FrameLength {
-		d.answer = turns.Ear(d.detector.Probability(d.pending[:silero.FrameLength]))
+		d.answer = turns.SpeechProbability(d.detector.SpeechProbability(d.pending[:silero.FrameLength]))
 		d.pending = slices.Delete(d.pending, 0, silero.FrameLength)
 	}
 }
 
 // The following methods of Uplink are called with mu held.
 
-// takeTurnAudio processes audio where the gateway decides about turns.
-func (u *Uplink) takeTurnAudio(it Item) {
+// processTurnAudio handles a chunk of audio if the gateway decides about turns.
+func (u *Uplink) processTurnAudio(it Item) {
 	u.activity.lastAudioAt = time.Now()
-	u.turnTaker.keep(it)
+	u.turnTaker.keepAudio(it)
 	if u.activity.speaking {
 		it.speechNumber = u.activity.speeches
 		u.queueLiveAudio(it)
@@ -233,7 +233,7 @@ func (u *Uplink) takeTurnAudio(it Item) {
 	u.turnTaker.processAudio(it.PCM, it.Rate, u.gated, u.handleTurnAction)
 }
 
-// handleTurnAction carries out the part of an action that concerns the queue, and leaves the rest to the owner.
+// handleTurnAction carries out the part of an action that changes the queue. The owner carries out the rest.
 func (u *Uplink) handleTurnAction(a turns.Action) {
 	switch a.Kind {
 	case turns.Start, turns.Retract:
@@ -251,7 +251,8 @@ func (u *Uplink) handleTurnAction(a turns.Action) {
 	}
 }
 
-// configureTurns changes, starts or stops the turn-taking machine. Starting and stopping end a turn in progress.
+// configureTurns changes, starts or stops the turn-taking machine. If it starts or stops the machine, it ends a turn in
+// progress.
 func (u *Uplink) configureTurns(s turns.Settings) {
 	switch isOn := s.By == turns.ByGateway; {
 	case !isOn && u.turnTaker == nil:
@@ -269,8 +270,8 @@ func (u *Uplink) configureTurns(s turns.Settings) {
 	}
 }
 
-// resetTurns forgets the turn in progress, and releases the playout. The caller of resetTurns marks the end of the turn
-// for the model.
+// resetTurns discards the turn in progress, and releases the playout. Its caller must mark the end of the turn for the
+// model.
 func (u *Uplink) resetTurns() {
 	if t := u.turnTaker; t != nil {
 		for _, a := range t.machine.Reset() {
@@ -281,21 +282,21 @@ func (u *Uplink) resetTurns() {
 	}
 }
 
-// Tick informs the turn-taking machine, if there is one, of the time that has passed without audio. Call it again after
-// TickTime if it returns true.
-func (u *Uplink) Tick() (again bool) {
+// Tick tells the turn-taking machine, if there is one, that time has passed without audio. callAgain means that Tick
+// must be called again after TickTime.
+func (u *Uplink) Tick() (callAgain bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	t := u.turnTaker
 	if t == nil || u.paused {
 		return false
 	}
-	t.processQuiet(false, u.handleTurnAction)
+	t.processAudioGap(false, u.handleTurnAction)
 	return !t.machine.IsResting()
 }
 
-// TakeTurnActions removes and returns the actions that the owner must carry out, in order. They do not include Start and
-// the actions for the second detector. The uplink has already queued the marks for End and Retract.
+// TakeTurnActions removes and returns the actions that the owner must carry out, in order. They do not include Start
+// and the actions for the second detector. For End and Retract, the uplink has already queued the marks.
 func (u *Uplink) TakeTurnActions() (actions []turns.Action) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -303,8 +304,8 @@ func (u *Uplink) TakeTurnActions() (actions []turns.Action) {
 	return actions
 }
 
-// RecentAudio returns the newest audio of the person, at most of this length, resampled to a rate in Hz. It is empty unless
-// the gateway decides about turns.
+// RecentAudio returns the newest audio of the person, resampled to a rate in Hz. length is its maximum length. It
+// returns nothing unless the gateway decides about turns.
 func (u *Uplink) RecentAudio(length time.Duration, rate int) []int16 {
 	u.mu.Lock()
 	defer u.mu.Unlock()

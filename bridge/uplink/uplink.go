@@ -15,33 +15,35 @@ import (
 )
 
 const (
-	// maxQueued limits the audio that waits for a connection: what a person says during a dial. The oldest audio beyond
-	// it is dropped and counted.
+	// maxQueued limits the audio that is queued while there is no connection, for example what a person says during a
+	// dial. If more comes, the oldest audio is dropped and counted.
 	maxQueued = 10 * time.Second
 
-	// maxUrgent limits the messages, such as typed turns, that wait for a connection.
+	// maxUrgent limits the messages, such as typed turns, that are queued while there is no connection.
 	maxUrgent = 100
 
-	// maxResponses limits the queued results of tool calls. No result may be dropped, so the limit exceeds the number of
-	// calls that a model makes at once.
+	// maxResponses limits the queued results of tool calls. Results must not be dropped, so the limit is far above the
+	// number of calls that a model makes at once.
 	maxResponses = 5000
 
-	// maxMarks limits the marks queued among the audio.
+	// maxMarks limits the marks in the queue of audio.
 	maxMarks = 100
 
-	// clearSpeech is the level (-30 dBov) above which audio that was dropped because of SetGate counts as speech.
+	// clearSpeech is a level (-30 dBov). If audio above it is dropped because of SetAudioGate, this counts as lost
+	// speech.
 	clearSpeech = 1000
 
-	// defaultRate is the sample rate, in Hz, of silence before any audio has come. It is the rate that Gemini works with.
+	// defaultRate is the sample rate, in Hz, of silence that is sent before any audio has come. It is Gemini's own
+	// rate.
 	defaultRate = 16000
 
 	// ReplaySpeed is the speed of a replay, as a multiple of real time. Gemini measures time by its input, so audio
-	// sent all at once would not count as speech.
+	// that is sent all at once would not count as speech.
 	ReplaySpeed = 2
 )
 
-// Uplink holds the input for the model that is queued or unanswered. It outlives connections, so nothing said during a
-// reconnect is lost. Its methods are safe for concurrent use.
+// Uplink holds the input for the model that is queued or unanswered. It outlives connections, so that nothing that is
+// said during a reconnect is lost. Its methods are safe for concurrent use.
 type Uplink struct {
 	Ready         chan struct{} // has a token when Next may return something
 	SpeechChanged chan struct{} // has a token when speech may have begun or ended, or was lost
@@ -63,7 +65,7 @@ type Uplink struct {
 	marks             int           // number of marks in queue
 	paused            bool          // on hold: audio is dropped
 	toolResponsesHeld bool          // the results of tools are held back
-	gated             bool          // see SetGate: replayed audio waits, and other audio is dropped
+	gated             bool          // see SetAudioGate: replayed audio waits, and other audio is dropped
 	activity          speechActivity
 	playback          func() (isSounding bool, level float64)
 	turnTaker         *turnTaker     // nil unless the gateway decides about turns
@@ -79,8 +81,8 @@ type Uplink struct {
 	nextAudioAt time.Time // when the next paced audio may be sent
 }
 
-// New returns an empty uplink. playback reports whether the person hears an answer, and its level in dBov. It must not call the
-// uplink.
+// New returns an empty uplink. playback reports whether the person hears an answer, and its level in dBov. playback
+// must not call the uplink.
 func New(playback func() (isSounding bool, level float64)) *Uplink {
 	return &Uplink{Ready: make(chan struct{}, 1), SpeechChanged: make(chan struct{}, 1), activity: newActivity(), playback: playback}
 }
@@ -92,20 +94,18 @@ func notify(c chan struct{}) {
 	}
 }
 
-// Config says who marks speech.
+// Config selects who marks the start and end of speech.
 type Config struct {
-	// IsManual is set if the client or the gateway marks speech, instead of the model. Turns.By selects which of the two
-	// does.
+	// IsManual means that the client or the gateway marks speech, and not the model. Turns.By selects which of the two.
 	IsManual bool
 	Turns    turns.Settings
-	// PreRoll is the length of the audio that belongs to a speech although it comes before the client's mark of the
-	// start.
+	// PreRoll is the length of the audio that belongs to a speech although it came before the client's start mark.
 	PreRoll time.Duration
-	// EndSilence is how much silence the model needs after a speech to detect the end of the speech; 0 means none.
+	// EndSilence is the length of the silence that the model needs to detect the end of a speech; 0 means none.
 	EndSilence time.Duration
 }
 
-// Configure changes who marks speech.
+// Configure changes who marks the start and end of speech.
 func (u *Uplink) Configure(c Config) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -127,18 +127,18 @@ func (u *Uplink) Configure(c Config) {
 	u.activity.manual, u.activity.preRoll = manual, c.PreRoll
 }
 
-// DiscardAll discards the queue, the replay buffer and the picture, for a new conversation.
+// DiscardAll empties the queue and the replay buffer and removes the picture, for a new conversation.
 func (u *Uplink) DiscardAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.replayBuf, u.view = replayBuffer{}, shownPicture{}
 	u.urgent, u.queue, u.head, u.replayCount, u.marks, u.queued = nil, nil, 0, 0, 0, 0
-	u.restartSpeech()
+	u.requeueSpeechStart()
 }
 
-// restartSpeech queues the start of a speech that the client has marked and not yet ended, if there is one, for a model
-// that has not received its start. The caller must hold mu.
-func (u *Uplink) restartSpeech() {
+// requeueSpeechStart queues the start of a speech again if the client has marked the start but not yet the end, because
+// the model has not received it. The caller must hold mu.
+func (u *Uplink) requeueSpeechStart() {
 	if !u.activity.manual || !u.activity.speaking {
 		return
 	}
@@ -170,11 +170,11 @@ func (u *Uplink) QueueAudio(pcm []int16, rate int) {
 	}
 	it := Item{Rate: rate, PCM: slices.Clone(pcm)}
 	if u.turnTaker != nil {
-		u.takeTurnAudio(it)
+		u.processTurnAudio(it)
 		return
 	}
 	began, ended := u.activity.detectSpeech(pcm, rate)
-	it.speechNumber = u.activity.currentSpeech()
+	it.speechNumber = u.activity.currentSpeechNumber()
 	if began {
 		left := leadIn
 		for i := len(u.queue) - 1; i >= u.head && left > 0; i-- { // mark the lead-in as part of the speech
@@ -183,7 +183,7 @@ func (u *Uplink) QueueAudio(pcm []int16, rate int) {
 			}
 			left -= u.queue[i].duration()
 		}
-		u.replayBuf.markOnset(u.activity.speeches, left)
+		u.replayBuf.markLeadIn(u.activity.speeches, left)
 	}
 	if began || ended {
 		notify(u.SpeechChanged)
@@ -195,7 +195,7 @@ func (u *Uplink) QueueAudio(pcm []int16, rate int) {
 	u.queueLiveAudio(it)
 }
 
-// queueLiveAudio queues audio for the model. The caller must hold mu.
+// queueLiveAudio queues audio that is to be sent to the model. The caller must hold mu.
 func (u *Uplink) queueLiveAudio(it Item) {
 	u.appendItem(it)
 	u.queued += it.duration()
@@ -214,7 +214,8 @@ func (u *Uplink) appendItem(it Item) {
 	u.queue = append(u.queue, it)
 }
 
-// dropOldest removes the oldest audio that was never sent, silence first. It keeps marks. The caller must hold mu.
+// dropOldest drops the oldest audio that was never sent: silence if there is any, otherwise speech. It keeps marks. The
+// caller must hold mu.
 func (u *Uplink) dropOldest() {
 	oldest := -1
 	for i := u.head + u.replayCount; i < len(u.queue); i++ {
@@ -237,14 +238,14 @@ func (u *Uplink) dropOldest() {
 	}
 }
 
-// QueueMark queues a mark in order with the audio. It rejects a mark for which the model would close the session. It
-// also rejects a mark beyond maxMarks.
+// QueueMark queues a mark behind the audio queued so far. It returns an error if the mark would make the model close
+// the session, or if maxMarks marks are queued already.
 func (u *Uplink) QueueMark(m Mark) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
 	case u.turnTaker != nil && m == MarkPause: // the microphone has stopped
-		u.turnTaker.processQuiet(true, u.handleTurnAction)
+		u.turnTaker.processAudioGap(true, u.handleTurnAction)
 		return nil
 	case u.turnTaker != nil:
 		return ErrGatewayActivity
@@ -253,7 +254,7 @@ func (u *Uplink) QueueMark(m Mark) error {
 	case !u.activity.manual && m != MarkPause:
 		return ErrAutomaticActivity
 	case m == MarkKeep || m == MarkDrop:
-		u.activity.settlePreSpeech(m)
+		u.activity.keepOrDropPreSpeech(m)
 		return nil
 	case u.marks >= maxMarks:
 		return ErrTooManyMarks
@@ -294,8 +295,8 @@ func (u *Uplink) queueMark(m Mark) {
 	notify(u.Ready)
 }
 
-// appendSilence queues silence, from which the model detects the end of speech. Some models ignore activityEnd, and a
-// microphone may stop sending. The caller must hold mu.
+// appendSilence queues silence, by which the model detects the end of speech. It is needed because some models ignore
+// activityEnd, and a microphone may stop sending. The caller must hold mu.
 func (u *Uplink) appendSilence() {
 	u.activity.isSettled, u.silenceOffset = true, u.activity.received
 	if u.endSilence > 0 {
@@ -303,7 +304,7 @@ func (u *Uplink) appendSilence() {
 	}
 }
 
-// RepeatSpeechEnd marks the end of speech once more, with the silence, for a model that does not react.
+// RepeatSpeechEnd marks the end of speech and sends the silence after it once more, because the model has not reacted.
 func (u *Uplink) RepeatSpeechEnd() error {
 	u.mu.Lock()
 	u.silenceOffset = -1
@@ -311,30 +312,31 @@ func (u *Uplink) RepeatSpeechEnd() error {
 	return u.QueueMark(MarkPause)
 }
 
-// QueueMessage queues m ahead of the audio. It returns false if too much is queued.
-func (u *Uplink) QueueMessage(m wire.ClientMessage) bool {
+// QueueMessage queues m ahead of the audio. isQueued is false if too many messages are queued already.
+func (u *Uplink) QueueMessage(m wire.ClientMessage) (isQueued bool) {
 	return u.enqueueUrgent(Item{Message: &m}, maxUrgent)
 }
 
-// QueueTurn queues a typed turn ahead of the audio, but after a replay. It returns false if too much is queued.
-func (u *Uplink) QueueTurn(t Turn) bool { return u.enqueueUrgent(Item{Turn: &t}, maxUrgent) }
+// QueueTurn queues a typed turn ahead of the audio, but after a replay. isQueued is false if too many messages are
+// queued already.
+func (u *Uplink) QueueTurn(t Turn) (isQueued bool) { return u.enqueueUrgent(Item{Turn: &t}, maxUrgent) }
 
-// QueueFirst queues m ahead of everything.
-func (u *Uplink) QueueFirst(m wire.ClientMessage) {
+// QueueMessageFirst queues m ahead of everything.
+func (u *Uplink) QueueMessageFirst(m wire.ClientMessage) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.urgent = slices.Insert(u.urgent, 0, Item{Message: &m})
 	notify(u.Ready)
 }
 
-// QueueToolResponse queues the result of a tool call. It returns false if too many are queued.
-func (u *Uplink) QueueToolResponse(r wire.FunctionResponse) bool {
+// QueueToolResponse queues the result of a tool call. isQueued is false if too many results are queued already.
+func (u *Uplink) QueueToolResponse(r wire.FunctionResponse) (isQueued bool) {
 	answer := &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{r}}
 	return u.enqueueUrgent(Item{Message: &wire.ClientMessage{ToolResponse: answer}}, maxResponses)
 }
 
-// NotifyFlushed returns a channel that is closed when everything now queued ahead of the audio was sent. It releases
-// held tool results, for the end of the conversation.
+// NotifyFlushed returns a channel that is closed when everything that is now queued ahead of the audio was sent. It is
+// for the end of the conversation, so it also releases held tool results.
 func (u *Uplink) NotifyFlushed() <-chan struct{} {
 	flushed := make(chan struct{})
 	u.mu.Lock()
@@ -345,23 +347,23 @@ func (u *Uplink) NotifyFlushed() <-chan struct{} {
 	return flushed
 }
 
-// HasRoom reports whether QueueMessage and QueueTurn would accept one more.
+// HasRoom reports whether QueueMessage and QueueTurn would accept another message.
 func (u *Uplink) HasRoom() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.hasRoom(maxUrgent)
 }
 
-// hasRoom reports whether urgent has room for one more message under a limit. The caller must hold mu.
+// hasRoom reports whether fewer than limit messages are queued ahead of the audio. The caller must hold mu.
 func (u *Uplink) hasRoom(limit int) bool { return len(u.urgent)+u.countTypedInReplay() < limit }
 
-func (u *Uplink) enqueueUrgent(it Item, limit int) bool {
+func (u *Uplink) enqueueUrgent(it Item, limit int) (isQueued bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.hasRoom(limit) {
 		return false
 	}
-	if (it.isPrompt() || it.isHint()) && u.replayCount > 0 { // text must not interrupt the replayed speech
+	if (it.isPrompt() || it.isIncompleteTurn()) && u.replayCount > 0 { // text must not interrupt the replayed speech
 		u.queue = slices.Insert(u.queue, u.head+u.replayCount, it)
 		u.replayCount++
 	} else {
@@ -371,11 +373,11 @@ func (u *Uplink) enqueueUrgent(it Item, limit int) bool {
 	return true
 }
 
-// countTypedInReplay returns how many typed turns are part of the replay. The caller must hold mu.
+// countTypedInReplay returns the number of typed turns in the replay. The caller must hold mu.
 func (u *Uplink) countTypedInReplay() int {
 	n := 0
 	for _, it := range u.queue[u.head : u.head+u.replayCount] {
-		if it.isPrompt() || it.isHint() {
+		if it.isPrompt() || it.isIncompleteTurn() {
 			n++
 		}
 	}
@@ -389,7 +391,7 @@ func (u *Uplink) DropToolResponses() {
 	u.urgent = slices.DeleteFunc(u.urgent, Item.isToolAnswer)
 }
 
-// HoldToolResponses holds queued results of tools, or releases them.
+// HoldToolResponses holds back the queued results of tools, or releases them.
 func (u *Uplink) HoldToolResponses(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -397,9 +399,9 @@ func (u *Uplink) HoldToolResponses(on bool) {
 	notify(u.Ready)
 }
 
-// SetGate stops audio, or lets it through again. Some models close the session if audio comes while a synchronous tool
-// runs.
-func (u *Uplink) SetGate(gated bool) {
+// SetAudioGate stops sending audio, or lets audio through again. It is needed because some models close the session if
+// audio arrives while a synchronous tool runs.
+func (u *Uplink) SetAudioGate(gated bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.gated = gated
@@ -409,8 +411,7 @@ func (u *Uplink) SetGate(gated bool) {
 	notify(u.Ready)
 }
 
-// SetPaused puts audio and pictures on hold, or ends the hold. Audio and pictures that arrive on hold are silently
-// dropped.
+// SetPaused puts audio and pictures on hold, or ends the hold. What arrives during the hold is silently dropped.
 func (u *Uplink) SetPaused(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -421,13 +422,13 @@ func (u *Uplink) SetPaused(on bool) {
 	if on { // also ends a speech, which the model would join to the speech after the hold
 		u.startHold()
 	} else {
-		u.restartSpeech()
+		u.requeueSpeechStart()
 	}
 	notify(u.Ready)
 }
 
-// startHold drops input that is queued or unanswered, and ends a speech whose beginning the model has received. The
-// caller must hold mu.
+// startHold drops audio and marks that are queued, and input that is unanswered. If the model has received the
+// beginning of a speech, it ends that speech. The caller must hold mu.
 func (u *Uplink) startHold() {
 	startSent := !slices.ContainsFunc(u.queue[u.head:], func(it Item) bool { return it.isMark() && it.Message.RealtimeInput.ActivityStart })
 	u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), func(it Item) bool { return it.PCM != nil || it.isMark() })
@@ -450,12 +451,13 @@ func (u *Uplink) startHold() {
 	}
 }
 
-// Next returns the next item to send, and counts it as sent. ok is false if nothing may be sent now. A positive wait
-// then says when to try again. sent is the index of the last message on the connection; the setup has index 0.
+// Next returns the next item to send, and counts it as sent. sent is the index of the last message on the connection;
+// the setup has index 0. ok is false if nothing may be sent now. A positive wait is then the time until the next
+// attempt.
 func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.replayBuf.setNewestIndex(sent)
+	u.replayBuf.recordSentIndex(sent)
 	it, wait, ok = u.takeNext()
 	if it.PCM != nil {
 		u.SentChunks.Add(1)
@@ -469,22 +471,23 @@ func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 	return it, wait, ok
 }
 
-// nextUrgent returns the index of the next item to send ahead of the audio, or -1. A picture behind a held tool result
-// waits with that result. The caller must hold mu.
-func (u *Uplink) nextUrgent() int {
+// nextSendableIndex returns the index of the next item to send ahead of the audio, or -1. If a tool result is held,
+// pictures behind it wait with it. The caller must hold mu.
+func (u *Uplink) nextSendableIndex() int {
 	if !u.toolResponsesHeld {
 		return min(len(u.urgent), 1) - 1
 	}
 	behind := false
 	return slices.IndexFunc(u.urgent, func(it Item) bool {
 		behind = behind || it.isToolAnswer()
-		return !it.isToolAnswer() && !(behind && it.isHint())
+		return !it.isToolAnswer() && !(behind && it.isIncompleteTurn())
 	})
 }
 
-// takeNext removes and returns the next item in order. wait and ok are as in Next. The caller must hold mu.
+// takeNext removes and returns the next item to send. wait and ok have the same meaning as in Next. The caller must
+// hold mu.
 func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
-	if i := u.nextUrgent(); i == 0 {
+	if i := u.nextSendableIndex(); i == 0 {
 		it = u.urgent[0]
 		u.urgent[0] = Item{}
 		u.urgent = u.urgent[1:]
@@ -532,32 +535,33 @@ func (u *Uplink) takeNext() (it Item, wait time.Duration, ok bool) {
 	return it, 0, true
 }
 
-// QueueReplay queues the unanswered input again after a lost connection, before all other input. fresh means that the
-// session is new, and not resumed. speech is the length of the audio that is queued again, and lost that of speech that
-// was too old to keep. partial means that the session has the beginning of the speech.
-func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bool) {
+// QueueReplay queues unanswered input again, before all other input, after a connection was lost. isNewSession means
+// that the new connection does not resume the session. replayedSpeech is the length of the audio that is queued again.
+// lostSpeech is the length of speech that was too old to keep. hasSpeechStart means that the session already has the
+// beginning of the speech.
+func (u *Uplink) QueueReplay(isNewSession bool) (replayedSpeech, lostSpeech time.Duration, hasSpeechStart bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { // the setup of the new connection contains these updates
 		return it.Message != nil && it.Message.ContextUpdate != nil
 	})
 	u.pruneSilence()
-	again, lost := u.replayBuf.takeReplay(fresh, !u.activity.manual && u.unfinishedSpeech() > 0)
-	partial = slices.ContainsFunc(u.replayBuf.items, func(it Item) bool { return it.speechNumber > 0 })
+	again, lostSpeech := u.replayBuf.takeReplay(isNewSession, !u.activity.manual && u.unfinishedSpeechNumber() > 0)
+	hasSpeechStart = slices.ContainsFunc(u.replayBuf.items, func(it Item) bool { return it.speechNumber > 0 })
 	if len(again) == 0 {
-		return 0, lost, partial
+		return 0, lostSpeech, hasSpeechStart
 	}
 	again = slices.Clone(again)
 	for _, it := range u.urgent { // text typed meanwhile must follow the speech that preceded it
-		if it.isPrompt() || it.isHint() {
+		if it.isPrompt() || it.isIncompleteTurn() {
 			again = append(again, it)
 		}
 	}
-	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { return it.isPrompt() || it.isHint() })
+	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { return it.isPrompt() || it.isIncompleteTurn() })
 	for _, it := range again {
-		speech += it.duration()
+		replayedSpeech += it.duration()
 	}
-	if speech > 0 && u.endSilence > 0 && u.unfinishedSpeech() == 0 { // needed because live audio may never follow
+	if replayedSpeech > 0 && u.endSilence > 0 && u.unfinishedSpeechNumber() == 0 { // needed because live audio may never follow
 		again = append(again, Item{Silence: u.endSilence, Rate: cmp.Or(u.rate, defaultRate)})
 	}
 	u.queue = append(again, u.queue[u.head:]...)
@@ -566,11 +570,11 @@ func (u *Uplink) QueueReplay(fresh bool) (speech, lost time.Duration, partial bo
 	u.paced = true
 	u.nextAudioAt = time.Time{}
 	notify(u.Ready)
-	return speech, lost, partial
+	return replayedSpeech, lostSpeech, hasSpeechStart
 }
 
-// pruneSilence drops queued silence, which would only delay later audio. It keeps the newest silence, as long as leadIn.
-// The caller must hold mu.
+// pruneSilence drops queued silence, because it would only delay the audio after it. It keeps the newest leadIn of
+// silence. The caller must hold mu.
 func (u *Uplink) pruneSilence() {
 	keptLength := time.Duration(0)
 	for i := len(u.queue) - 1; i >= u.head+u.replayCount; i-- {
@@ -583,9 +587,9 @@ func (u *Uplink) pruneSilence() {
 	}
 }
 
-// unfinishedSpeech returns the number of the first speech that has not ended or was not sent to its end, or 0. The
-// caller must hold mu.
-func (u *Uplink) unfinishedSpeech() int {
+// unfinishedSpeechNumber returns the number of the first speech that is still in progress or not completely sent, or 0.
+// The caller must hold mu.
+func (u *Uplink) unfinishedSpeechNumber() int {
 	for _, it := range u.queue[u.head:] {
 		if it.speechNumber > 0 {
 			return it.speechNumber
@@ -597,37 +601,38 @@ func (u *Uplink) unfinishedSpeech() int {
 	return 0
 }
 
-// MarkAnswered records that the input sent so far needs no replay, except an unfinished speech. The model has begun to
-// answer this input, or never will.
+// MarkAnswered records that the input sent so far needs no replay. The model has begun to answer this input, or never
+// will. A speech that is still in progress or not completely sent does not count as answered.
 func (u *Uplink) MarkAnswered() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.replayBuf.clearAnswered(u.unfinishedSpeech())
+	u.replayBuf.clearAnswered(u.unfinishedSpeechNumber())
 }
 
-// ReopenTypedText marks the typed text of the last answer as unanswered again, because that answer was to other input.
-func (u *Uplink) ReopenTypedText() {
+// MarkTypedTextUnanswered marks the typed text before the last answer as unanswered again, because the answer was not
+// for that text.
+func (u *Uplink) MarkTypedTextUnanswered() {
 	u.mu.Lock()
-	u.replayBuf.reopenSettled()
+	u.replayBuf.reopenTypedText()
 	u.mu.Unlock()
 }
 
-// MarkActedOn records that the model has acted on what was sent so far, by calling a tool.
+// MarkActedOn records that the input sent so far has made the model call a tool.
 func (u *Uplink) MarkActedOn() {
 	u.mu.Lock()
-	u.replayBuf.markActedOn(u.unfinishedSpeech())
+	u.replayBuf.markActedOn(u.unfinishedSpeechNumber())
 	u.mu.Unlock()
 }
 
-// RecordHandle records a new handle. A session resumed with it has the tool calls so far. covered is the index of the
-// last message that the handle covers, or 0.
+// RecordHandle records that a new handle has arrived. A session that is resumed with the handle has all tool calls so
+// far. covered is the index of the last message that the handle covers, or 0.
 func (u *Uplink) RecordHandle(covered int64) {
 	u.mu.Lock()
 	u.replayBuf.recordHandle(covered)
 	u.mu.Unlock()
 }
 
-// HasUnanswered reports whether there is input that the model has not answered: sent or still queued.
+// HasUnanswered reports whether there is input, sent or still queued, that the model has not answered.
 func (u *Uplink) HasUnanswered() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -635,15 +640,15 @@ func (u *Uplink) HasUnanswered() bool {
 }
 
 // NeedsReplay reports whether unanswered input must be sent again after the session is resumed with its newest handle.
-// Unanswered is meant as in [Uplink.HasUnanswered].
+// Input is unanswered in the sense of [Uplink.HasUnanswered].
 func (u *Uplink) NeedsReplay() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.replayBuf.needsReplay() || u.replayCount > 0 || slices.ContainsFunc(u.urgent, Item.isPrompt)
 }
 
-// RestoreTurn restores a question from another gateway. The handle covers a tool call for this question, so only a
-// fresh session gets the question again.
+// RestoreTurn restores a question that was asked at another gateway. The handle covers a tool call for this question,
+// so the question is sent again only to a session that is not resumed.
 func (u *Uplink) RestoreTurn(turn Turn) {
 	u.mu.Lock()
 	u.replayBuf = replayBuffer{hasUnanswered: true, items: []Item{{Turn: &turn}}, actedCount: 1, actedCovered: true}
@@ -652,7 +657,7 @@ func (u *Uplink) RestoreTurn(turn Turn) {
 
 // SpeechState reports whether the person speaks now, the number of speeches so far, and how much of the last speech was
 // voiced.
-func (u *Uplink) SpeechState() (speaking bool, speeches int, lastVoiced time.Duration) {
+func (u *Uplink) SpeechState() (isSpeaking bool, speeches int, lastVoiced time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.activity.speaking, u.activity.speeches, u.activity.voicedDuration()
@@ -665,7 +670,8 @@ func (u *Uplink) SpeechBounds() (start, end time.Duration) {
 	return u.activity.speechFrom, u.activity.speechTo
 }
 
-// SpeechStart returns when the voice of the last speech began, somewhat before the speech was detected.
+// SpeechStart returns when the voice of the last speech began. That is somewhat earlier than when the speech was
+// detected.
 func (u *Uplink) SpeechStart() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -675,14 +681,15 @@ func (u *Uplink) SpeechStart() time.Time {
 	return u.activity.startedAt.Add(-onsetTime)
 }
 
-// LastLoudAt returns when the last speech ended: the time of its last loud 20 ms, or the end that the client marked.
+// LastLoudAt returns when the last speech ended. That is the time of its last loud 20 ms, or of the client's mark.
 func (u *Uplink) LastLoudAt() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.activity.lastLoudAt
 }
 
-// NeedsAudio reports whether the model needs more audio, to hear the rest of a speech or to detect its end.
+// NeedsAudio reports whether the model needs more audio, because a speech is in progress or because the model has not
+// detected the end of one.
 func (u *Uplink) NeedsAudio() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -695,9 +702,9 @@ func (u *Uplink) needsAudio() bool {
 	return !p.manual && (p.speaking || p.speeches > 0 && !p.isSettled && !u.paused && p.received-p.speechTo+hangoverTime < u.endSilence)
 }
 
-// EndStoppedSpeech ends the speech of a microphone that has stopped sending, and reports whether it did. Without audio,
-// the model would never detect the end.
-func (u *Uplink) EndStoppedSpeech() bool {
+// EndStoppedSpeech ends the speech if the microphone has stopped sending, because without audio the model would never
+// detect the end. isEnded reports whether it has ended a speech.
+func (u *Uplink) EndStoppedSpeech() (isEnded bool) {
 	u.mu.Lock()
 	stopped := u.needsAudio() && time.Since(u.activity.lastAudioAt) >= MicPause
 	if stopped && !u.activity.speaking {
@@ -710,27 +717,28 @@ func (u *Uplink) EndStoppedSpeech() bool {
 	return stopped && u.QueueMark(MarkPause) == nil
 }
 
-// ShowPicture sets the picture that the model sees. At most one a second is sent, always the newest. An unchanged
-// picture is sent only during speech.
-func (u *Uplink) ShowPicture(b wire.Blob, changed bool) {
+// ShowPicture sets the picture that the model sees. At most one picture a second is sent, and always the newest. An
+// unchanged picture is sent only during speech.
+func (u *Uplink) ShowPicture(b wire.Blob, hasChanged bool) {
 	u.mu.Lock()
 	if !u.paused {
-		u.view.setPicture(b, changed)
+		u.view.setPicture(b, hasChanged)
 	}
 	u.mu.Unlock()
 	notify(u.Ready)
 }
 
-// ClearPicture removes the picture, because the person no longer shows anything.
+// ClearPicture removes the picture, because the person no longer shows one.
 func (u *Uplink) ClearPicture() {
 	u.mu.Lock()
 	u.view.newest, u.view.isUnsent = nil, false
 	u.mu.Unlock()
 }
 
-// PictureForTurn returns the current picture for a typed turn, or nil. A picture that is too old, or too large to be
-// sent again, does not count.
-func (u *Uplink) PictureForTurn() *wire.Blob {
+// TakePictureForTurn returns the current picture, to be added to a typed turn, and records that it was added. It
+// returns nil if the picture is too old, if it is large and was added to a turn before, or if there is no memory left
+// for it (hasPictureRoom).
+func (u *Uplink) TakePictureForTurn() *wire.Blob {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	v := &u.view
@@ -742,8 +750,8 @@ func (u *Uplink) PictureForTurn() *wire.Blob {
 	return v.newest
 }
 
-// hasPictureRoom reports whether the picture next may be kept, in addition to those of queued or unanswered turns. The
-// caller must hold mu.
+// hasPictureRoom reports whether next may be kept in memory in addition to the pictures of queued and unanswered turns.
+// The caller must hold mu.
 func (u *Uplink) hasPictureRoom(next *wire.Blob) bool {
 	pictures := []*wire.Blob{next}
 	size := len(next.Data)

@@ -181,7 +181,7 @@ func TestOrder(t *testing.T) {
 		p.up.QueueTurn(turn("two", true))
 		p.up.QueueToolResponse(wire.FunctionResponse{ID: "three"})
 		sent := p.up.NotifyFlushed()
-		p.up.QueueFirst(wire.ClientMessage{ClientContent: &wire.ClientContent{}})
+		p.up.QueueMessageFirst(wire.ClientMessage{ClientContent: &wire.ClientContent{}})
 		p.sent("history, text one, turn two, answer three, sent, picture new, loud 100, pause, loud 40")
 		<-sent
 		if n := p.up.SentChunks.Load(); n != 7 {
@@ -309,13 +309,13 @@ func TestKeptForAnActivity(t *testing.T) {
 			t.Error(err)
 		}
 		p.up.Configure(uplink.Config{IsManual: true, PreRoll: time.Minute})
-		p.up.SetGate(true)
+		p.up.SetAudioGate(true)
 		p.says(loud, time.Second)
 		_ = p.up.QueueMark(uplink.MarkDrop)
 		p.says(loud, 12*time.Second)
 		_ = p.up.QueueMark(uplink.MarkKeep)
 		p.says(loud, 2*time.Second)
-		p.up.SetGate(false)
+		p.up.SetAudioGate(false)
 		for _, want := range []string{"start, loud 12000, end", "start, loud 2000, end"} {
 			_ = p.up.QueueMark(uplink.MarkStart)
 			_ = p.up.QueueMark(uplink.MarkEnd)
@@ -385,7 +385,7 @@ func TestRewind(t *testing.T) {
 			p.up.QueueTurn(turn("one", true))
 			p.take()
 			p.up.MarkAnswered() // but the answer belonged to other input
-			p.up.ReopenTypedText()
+			p.up.MarkTypedTextUnanswered()
 		}, false, "turn one"},
 		"a hint that the handle knows": {func(p *person) {
 			p.up.QueueTurn(turn("hint", false))
@@ -530,7 +530,7 @@ func TestGate(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.says(loud, time.Second)
 		p.take()
-		p.up.SetGate(true)
+		p.up.SetAudioGate(true)
 		if speaking, _, _ := p.up.SpeechState(); speaking {
 			t.Error("somebody is heard")
 		}
@@ -543,7 +543,7 @@ func TestGate(t *testing.T) {
 		}
 		p.up.QueueReplay(false)
 		p.sent("")
-		p.up.SetGate(false)
+		p.up.SetAudioGate(false)
 		if got := p.takeAll(); got != "loud 1000, text one" {
 			t.Errorf("sent %s", got)
 		}
@@ -635,7 +635,7 @@ func TestClear(t *testing.T) {
 		if got := p.takeAll(); got != "start, loud 1000" {
 			t.Errorf("%s is said again", got)
 		}
-		if p.up.PictureForTurn() != nil {
+		if p.up.TakePictureForTurn() != nil {
 			t.Error("the picture is still there")
 		}
 	})
@@ -677,7 +677,7 @@ func TestPicturesOfTurns(t *testing.T) {
 		"too many": {func(p *person) {
 			for range 2 {
 				p.up.ShowPicture(picture(large), true)
-				p.up.QueueTurn(uplink.Turn{Complete: true, Picture: p.up.PictureForTurn()})
+				p.up.QueueTurn(uplink.Turn{Complete: true, Picture: p.up.TakePictureForTurn()})
 			}
 			p.up.ShowPicture(picture(large), true)
 		}, []bool{false}},
@@ -687,7 +687,7 @@ func TestPicturesOfTurns(t *testing.T) {
 				test.happens(p)
 			}
 			for i, want := range test.want {
-				if got := p.up.PictureForTurn() != nil; got != want {
+				if got := p.up.TakePictureForTurn() != nil; got != want {
 					t.Errorf("%s: turn %d has a picture: %v", name, i+1, got)
 				}
 			}
@@ -695,8 +695,8 @@ func TestPicturesOfTurns(t *testing.T) {
 	}
 }
 
-// However the audio stops after a speech, the model gets the silence from which it detects the end: once, at once, and at the
-// sample rate of the audio.
+// However the audio stops after a speech, the model gets the silence that it needs to detect the end: once, at once,
+// and at the sample rate of the audio.
 func TestSilenceBehindASpeech(t *testing.T) {
 	const silence = 1500 * time.Millisecond
 	for name, test := range map[string]struct {

@@ -7,24 +7,24 @@ import (
 )
 
 const (
-	// QuotaPause is the pause after an exhausted quota if Google does not say how long to wait. Google counts quotas by
-	// the minute, including each attempt.
+	// QuotaPause is the pause after the quota was exhausted, if Google does not say how long to wait. Google counts
+	// quotas by the minute, and each attempt counts.
 	QuotaPause = 30 * time.Second
 
-	// maxQuotaPause limits the delay that Google may ask for. A daily quota would block the gateway even after the
-	// operator has raised it.
+	// maxQuotaPause limits the pause that Google may ask for. If a daily quota is exhausted, Google asks for a pause
+	// that would block the gateway even after the operator has raised the quota.
 	maxQuotaPause = 10 * time.Minute
 
-	// refusalMemory is the time within which the refusals of two callers add up, so that all callers are blocked.
+	// refusalMemory is the time within which a second refused caller makes the breaker block all callers.
 	refusalMemory = 5 * time.Minute
 
-	// maxRefusedCallers and maxBreakers limit the memory that clients can make a gateway use, because clients choose the
-	// names of callers and models.
+	// maxRefusedCallers and maxBreakers limit the memory that clients can make the gateway use, because clients choose
+	// the names of callers and models.
 	maxRefusedCallers = 256
 	maxBreakers       = 256
 
-	// redialEvery and redialBurst limit the dials to one model by all conversations whose connections end right after
-	// their setup. They protect a draining server.
+	// redialEvery and redialBurst limit how often all conversations together dial one model again after connections
+	// that ended right after their setup. The limit protects a server that is draining.
 	redialEvery = 50 * time.Millisecond
 	redialBurst = 20
 )
@@ -59,8 +59,8 @@ func (b *Breakers) ForModel(model string) *Breaker {
 	return breaker
 }
 
-// RefusedModels returns the models that Google has refused to this gateway for lack of quota, and how long each breaker
-// stays open.
+// RefusedModels returns the models that Google has refused to this gateway because the quota is exhausted. The value of
+// each is the time for which its breaker stays open.
 func (b *Breakers) RefusedModels() map[string]time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,31 +73,33 @@ func (b *Breakers) RefusedModels() map[string]time.Duration {
 	return list
 }
 
-// LearnRefusal applies another gateway's report that the quota of a model is exhausted for the remaining time.
+// LearnRefusal records the report of another gateway that the quota of a model will be exhausted for the remaining
+// time.
 func (b *Breakers) LearnRefusal(model string, remaining time.Duration) {
 	b.ForModel(model).learnRefusal(min(remaining, maxQuotaPause))
 }
 
-// Breaker is the circuit breaker of one model. While the quota is exhausted it rejects new conversations. After the
-// pause it admits one as a probe. It is safe for concurrent use.
+// Breaker is the circuit breaker of one model. While the quota is exhausted, it rejects new conversations. After the
+// pause it admits one conversation as a probe. It is safe for concurrent use.
 //
-// One refused caller blocks only itself, because clients may choose a model without quota. A second refused caller
-// blocks all. A refusal of the default model blocks all at once.
+// The first caller that Google refuses is the only one blocked, because a client may have chosen a model without quota.
+// A second refused caller makes the breaker block all callers. If the default model is refused, all callers are blocked
+// at once.
 type Breaker struct {
 	isDefault bool
 
-	mu          sync.Mutex
-	until       time.Time // time until which all callers are rejected; zero means that they are admitted
-	isRemote    bool      // another gateway has reported the refusal; Google has refused no caller of this gateway
-	callers     map[string]refusal
-	redialUntil time.Time // time until which redials are reserved
+	mu             sync.Mutex
+	until          time.Time // time until which all callers are rejected; zero means that they are admitted
+	isRemote       bool      // another gateway has reported the refusal; Google has refused no caller of this gateway
+	refusedCallers map[string]refusal
+	redialUntil    time.Time // time until which redials are reserved
 }
 
 // refusal records when Google refused one caller, and until when the caller must wait.
 type refusal struct{ refusedAt, until time.Time }
 
-// refusedFor returns how long the breaker stays open because of a refusal to this gateway. Reports of other gateways do
-// not count.
+// refusedFor returns how long the breaker stays open because Google has refused a caller of this gateway. It ignores
+// reports of other gateways.
 func (b *Breaker) refusedFor() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,34 +109,35 @@ func (b *Breaker) refusedFor() time.Duration {
 	return max(time.Until(b.until), 0)
 }
 
-func (b *Breaker) learnRefusal(left time.Duration) {
+func (b *Breaker) learnRefusal(remaining time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if until := time.Now().Add(left); b.until.IsZero() || b.isRemote && until.After(b.until) {
+	if until := time.Now().Add(remaining); b.until.IsZero() || b.isRemote && until.After(b.until) {
 		b.until, b.isRemote = until, true
 	}
 }
 
-// isIdle reports whether a new breaker would behave in the same way, so that this one can be removed.
+// isIdle reports whether a new breaker would behave in the same way. If so, this one can be removed.
 func (b *Breaker) isIdle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.forgetOld()
-	return b.until.IsZero() && len(b.callers) == 0 && time.Now().After(b.redialUntil)
+	b.forgetOldRefusals()
+	return b.until.IsZero() && len(b.refusedCallers) == 0 && time.Now().After(b.redialUntil)
 }
 
-// forgetOld deletes refusals that no longer count. The caller must hold mu.
-func (b *Breaker) forgetOld() {
+// forgetOldRefusals deletes refusals that no longer count. The caller must hold mu.
+func (b *Breaker) forgetOldRefusals() {
 	now := time.Now()
-	maps.DeleteFunc(b.callers, func(_ string, r refusal) bool { return now.Sub(r.refusedAt) > refusalMemory && now.After(r.until) })
+	maps.DeleteFunc(b.refusedCallers, func(_ string, r refusal) bool { return now.Sub(r.refusedAt) > refusalMemory && now.After(r.until) })
 }
 
-// Admit admits a caller's new conversation, or returns when to retry. isProbe means that all others wait for this
-// caller; pass it on in [Options].IsProbe.
+// Admit returns 0 if a caller may begin a new conversation, and otherwise the time until its next attempt. isProbe
+// means that all other callers wait for the result of this one. The caller of Admit must pass it on in
+// [Options].IsProbe.
 func (b *Breaker) Admit(caller string) (isProbe bool, retry time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if left := time.Until(b.callers[caller].until); left > 0 {
+	if left := time.Until(b.refusedCallers[caller].until); left > 0 {
 		return false, left
 	}
 	if b.until.IsZero() {
@@ -147,8 +150,8 @@ func (b *Breaker) Admit(caller string) (isProbe bool, retry time.Duration) {
 	return true, 0
 }
 
-// QuotaDelay returns how long to wait after an exhausted quota: as long as Google asks for, within limits, or else
-// QuotaPause.
+// QuotaDelay returns how long to wait after the quota was exhausted. That is the time that Google asks for, within
+// limits, or otherwise QuotaPause.
 func QuotaDelay(err error) time.Duration {
 	delay := retryDelay(err)
 	if delay <= 0 {
@@ -157,36 +160,37 @@ func QuotaDelay(err error) time.Duration {
 	return min(max(delay, time.Second), maxQuotaPause)
 }
 
-// openFor opens the breaker for the duration pause, after a refusal for lack of quota. isProbe means that the caller tried
-// on behalf of all others.
+// openFor opens the breaker for the duration pause, because Google has refused caller for lack of quota. isProbe means
+// that caller was the probe for which all others waited.
 func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.forgetOld()
+	b.forgetOldRefusals()
 	now := time.Now()
 	until := now.Add(pause)
-	if b.callers == nil {
-		b.callers = map[string]refusal{}
+	if b.refusedCallers == nil {
+		b.refusedCallers = map[string]refusal{}
 	}
-	_, known := b.callers[caller]
-	another := len(b.callers) > 1 || len(b.callers) == 1 && !known
-	if known || len(b.callers) < maxRefusedCallers {
-		b.callers[caller] = refusal{now, until}
+	_, known := b.refusedCallers[caller]
+	another := len(b.refusedCallers) > 1 || len(b.refusedCallers) == 1 && !known
+	if known || len(b.refusedCallers) < maxRefusedCallers {
+		b.refusedCallers[caller] = refusal{now, until}
 	}
 	if b.isDefault || isProbe || another {
 		b.until, b.isRemote = until, false
 	}
 }
 
-// closeFor admits all callers again, because Gemini has accepted this caller.
+// closeFor admits all callers again, because Gemini has accepted this one.
 func (b *Breaker) closeFor(caller string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.until, b.isRemote = time.Time{}, false
-	delete(b.callers, caller)
+	delete(b.refusedCallers, caller)
 }
 
-// PassProbe lets the next caller be the probe, because the present probe was not dialled, or failed for another reason.
+// PassProbe makes the next caller the probe, because the present probe was not dialled, or failed for a reason other
+// than the quota.
 func (b *Breaker) PassProbe() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,8 +199,9 @@ func (b *Breaker) PassProbe() {
 	}
 }
 
-// redialDelay reserves a redial and returns its delay. redialBurst dials go at once, then one every redialEvery.
-func (b *Breaker) redialDelay() time.Duration {
+// reserveRedial reserves a redial and returns how long to wait before it. The first redialBurst dials need not wait.
+// After them, one dial is allowed every redialEvery.
+func (b *Breaker) reserveRedial() (delay time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()

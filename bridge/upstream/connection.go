@@ -42,8 +42,8 @@ func (k *Keeper) Phase() Phase {
 	return Resuming
 }
 
-// nextConfig returns the configuration for the next dial, and whether it differs from the current one.
-func (k *Keeper) nextConfig() (config liveconfig.Config, update bool) {
+// nextConfig returns the configuration for the next dial. isChange reports whether it differs from the current one.
+func (k *Keeper) nextConfig() (config liveconfig.Config, isChange bool) {
 	for _, change := range k.changes {
 		if change.Rejection == nil {
 			return change.Config, true
@@ -52,8 +52,8 @@ func (k *Keeper) nextConfig() (config liveconfig.Config, update bool) {
 	return k.config, false
 }
 
-// nextHandle returns the handle for a configuration, or "" if the configuration needs a fresh session. A resume cannot
-// change the model.
+// nextHandle returns the handle with which the next connection resumes the session, or "" if config needs a new
+// session. For example, a resumed session cannot change its model.
 func (k *Keeper) nextHandle(config liveconfig.Config) string {
 	if config.Model != k.config.Model || !config.Options.Resumption || len(k.pendingClears) > 0 || k.isHandleOutdated(config) {
 		return ""
@@ -61,25 +61,25 @@ func (k *Keeper) nextHandle(config liveconfig.Config) string {
 	return k.handle.value
 }
 
-// isHandleReused reports whether the next resume must use the handle with which this connection was resumed. Some models
-// send handles on a resumed connection that restore less than the first handle.
-func (k *Keeper) isHandleReused() bool {
+// mustReuseHandle reports whether the next resume must use the same handle as this connection did. With some models,
+// handles that are sent on a resumed connection restore less than the first handle.
+func (k *Keeper) mustReuseHandle() bool {
 	return k.current.isResumed && k.config.Profile.ForgetfulHandles
 }
 
-// isHandleOutdated reports whether a fresh session with the transcript would have more of the conversation than a
+// isHandleOutdated reports whether a new session that gets the transcript would know more of the conversation than a
 // resumed session.
 func (k *Keeper) isHandleOutdated(config liveconfig.Config) bool {
 	p := config.Profile
-	// with a long instruction, a resume would lose the conversation
+	// If the instruction is long, such a model forgets the conversation at a resume.
 	if p.ForgetfulWithLongInstruction && p.Seeds && config.HasLongInstruction() {
 		return true
 	}
-	// the turns after the handle could not be added to the resumed session
+	// The turns after the handle could not be added to the resumed session.
 	return k.handle.isUsed && p.ForgetfulHandles && p.Seeds && !p.Appends && k.lastEvent > k.handle.event
 }
 
-// dialNext dials with the next configuration. The old connection must have been stopped.
+// dialNext dials with the next configuration. The old connection must have been stopped before.
 func (k *Keeper) dialNext(parent context.Context) {
 	k.clock.Clear(alarmFirstConfig)
 	l := &k.current
@@ -118,7 +118,7 @@ func (k *Keeper) dialNext(parent context.Context) {
 		defer cancel()
 		d.conn, d.err = k.Dial(ctx, opening)
 		if isUnknownField(d.err) {
-			if known, dropped := d.config.WithoutNewer(); dropped != nil {
+			if known, dropped := d.config.WithoutNewerFields(); dropped != nil {
 				d.config, d.droppedFields = known, dropped
 				again := known.Setup(d.handle, history)
 				again.OnUpgrade = opening.OnUpgrade
@@ -131,14 +131,15 @@ func (k *Keeper) dialNext(parent context.Context) {
 	})
 }
 
-// isUnknownField reports whether a setup was rejected because of the name of a field (js-genai #696).
+// isUnknownField reports whether Gemini has rejected a setup because it does not know the name of a field (js-genai
+// #696).
 func isUnknownField(err error) bool {
 	closed := (*wire.CloseError)(nil)
 	return errors.As(err, &closed) && closed.Code == closeInvalidPayload && strings.Contains(closed.Reason, "Unknown name")
 }
 
-// runInLoop makes the owner's loop run f. It returns false if ctx ends first.
-func (k *Keeper) runInLoop(ctx context.Context, f func(context.Context)) bool {
+// runInLoop makes the owner's loop run f. It blocks until the loop takes f. isAccepted is false if ctx is done first.
+func (k *Keeper) runInLoop(ctx context.Context, f func(context.Context)) (isAccepted bool) {
 	select {
 	case k.work <- f:
 		return true
@@ -169,7 +170,7 @@ func (k *Keeper) disconnect(ctx context.Context) {
 	}
 }
 
-// endConnection closes the connection and reports its end, or cancels the dial.
+// endConnection closes the connection and reports its end. If a dial is in progress instead, it cancels the dial.
 func (k *Keeper) endConnection(ctx context.Context) {
 	l := &k.current
 	was := l.conn != nil

@@ -14,10 +14,10 @@ func Refuse(b *Breakers, model, caller, reason string) {
 // SizeOf returns the number of models with a breaker, and the largest number of callers of one breaker.
 func SizeOf(b *Breakers) (models, callers int) {
 	for _, one := range b.byModel {
-		callers = max(callers, len(one.callers))
+		callers = max(callers, len(one.refusedCallers))
 	}
 	return len(b.byModel), callers
 }
 
 // RedialDelay reserves a redial.
-func RedialDelay(b *Breaker) time.Duration { return b.redialDelay() }
+func RedialDelay(b *Breaker) time.Duration { return b.reserveRedial() }

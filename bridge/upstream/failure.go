@@ -11,52 +11,55 @@ import (
 )
 
 const (
-	// firstBackoff limits the pause before the second dial. Each further dial doubles that limit, up to lastBackoff.
+	// firstBackoff limits the pause before the second dial. The limit doubles with each further dial, up to
+	// lastBackoff.
 	firstBackoff = 250 * time.Millisecond
 	lastBackoff  = 2 * time.Second // short, because a person is waiting
 
-	// calmTime is the lifetime of a connection after which earlier failures no longer count. A session that ends right
-	// after each setup must not be dialled endlessly.
+	// calmTime is the minimum lifetime of a connection after which earlier failures no longer count. Shorter
+	// connections do not reset the count, because a session that always ends right after its setup must not be dialled
+	// endlessly.
 	calmTime = 10 * time.Second
 
 	// maxRejections limits how often the same setup is sent. A connection that ends within calmTime also counts as a
-	// rejection. After maxRejections, the next setup sends less.
+	// rejection of its setup. After maxRejections, the next setup contains less of the conversation.
 	maxRejections = 3
 
-	// strikeTime is the minimum time from the first rejection until the next setup sends less. Gemini rejects a handle
-	// with 1011 while it considers the previous connection open.
-	strikeTime = 3 * time.Second
+	// minRejectionTime is the minimum time from the first rejection of a setup to a setup that contains less. It is
+	// needed because Gemini rejects a handle with 1011 as long as it considers the previous connection open.
+	minRejectionTime = 3 * time.Second
 
-	// silentTime replaces strikeTime after a loss without a close frame. The server may not have noticed the loss.
-	silentTime = 12 * time.Second
+	// minSilentLossTime replaces minRejectionTime if the connection was lost without a close frame. The server may not
+	// have noticed that loss yet.
+	minSilentLossTime = 12 * time.Second
 
-	// maxInstantCloses limits the sessions that end right after a resume with one handle. Then the handle is dropped:
-	// some handles always fail.
+	// maxInstantCloses limits how many sessions that were resumed with the same handle may end right after their setup.
+	// Then the handle is dropped, because some handles always fail.
 	maxInstantCloses = 2
 
-	// quotaRetry is the pause before a running conversation without quota dials again. Each attempt counts against the
-	// quota.
+	// quotaRetry is the pause between two dials of a running conversation while the quota is exhausted. It avoids
+	// needless attempts, because each counts towards the quota.
 	quotaRetry = 5 * time.Second
 
-	// lastRetry limits the delay that an overloaded server may ask for. It leaves time for one more dial before
+	// lastRetry limits the pause that an overloaded server may ask for. It leaves time for one more dial before
 	// waitEnd.
 	lastRetry = waitEnd - 5*time.Second
 
-	// firstDials limits the dials before a conversation has begun. The person should learn of a failure soon.
+	// firstDials limits the dials before a conversation has begun, because the person should soon learn of a failure.
 	firstDials = 3
 
-	// waitEnd limits the time without a connection; then the conversation ends with an error.
+	// waitEnd limits the time without a connection. After it, the conversation ends with an error.
 	waitEnd = 30 * time.Second
 )
 
-// closeInvalidPayload is the lowest close code with which Gemini ends a session for its own reasons (RFC 6455 section
-// 7.4.1): 1007, 1008, 1011. Lower codes, such as 1006, come from the network.
+// closeInvalidPayload is the lowest of the close codes with which Gemini itself ends a session: 1007, 1008 and 1011
+// (RFC 6455 section 7.4.1). Lower codes, such as 1006, mean that the network has failed.
 const (
 	closeInvalidPayload = 1007
 	closeAbnormal       = 1006 // no close frame
 )
 
-// setupStep selects how much of the conversation a setup sends: less after each rejection.
+// setupStep selects how much of the conversation a setup contains. Each step contains less than the one before it.
 type setupStep int
 
 const (
@@ -67,15 +70,16 @@ const (
 )
 
 const (
-	// HistoryLimit limits the transcript for a session, in bytes: most of an hour of talk. That is some 10,000 tokens
-	// of four bytes. They fit into the 12,800 that compression leaves of a context (default of package liveconfig).
+	// HistoryLimit limits the transcript that a session gets, in bytes. It holds most of an hour of talk, which is some
+	// 10,000 tokens of four bytes each. They fit into the 12,800 tokens of context that compression keeps (default of
+	// package liveconfig).
 	HistoryLimit = 40 << 10
 
-	// shortHistoryLimit, in bytes, replaces HistoryLimit after a server has rejected a longer setup.
+	// shortHistoryLimit replaces HistoryLimit after the server has rejected a longer setup. It is in bytes, too.
 	shortHistoryLimit = 8 << 10
 )
 
-// historyLimit returns the maximum of the transcript for a fresh session, in bytes.
+// historyLimit returns the maximum size, in bytes, of the transcript that a new session gets.
 func (s setupStep) historyLimit() int {
 	if s >= stepShort {
 		return shortHistoryLimit
@@ -83,7 +87,7 @@ func (s setupStep) historyLimit() int {
 	return HistoryLimit
 }
 
-// failures counts the failures since the last connection that lived for calmTime.
+// failures counts the failures since the last connection that lasted at least calmTime.
 type failures struct {
 	total            int       // failures of all kinds
 	shortLived       int       // connections that ended within calmTime, for any reason
@@ -105,30 +109,30 @@ func (f *failures) addFailure(err error) {
 	f.lastErr = err
 }
 
-// addShortLived counts a connection that ended within calmTime.
+// addShortLived counts a connection that has ended within calmTime.
 func (f *failures) addShortLived() {
 	f.addFailure(f.lastErr)
 	f.shortLived++
 }
 
-func (f *failures) addStrike() {
+func (f *failures) addRejection() {
 	if f.rejections == 0 {
 		f.firstRejectionAt = time.Now()
 	}
 	f.rejections++
 }
 
-// isExhausted reports whether the same setup was sent too often to send it again.
-func (f *failures) isExhausted() bool {
-	patience := strikeTime
+// mustReduceSetup reports whether the same setup was rejected so often that the next setup must contain less.
+func (f *failures) mustReduceSetup() bool {
+	patience := minRejectionTime
 	if f.noCloseFrame {
-		patience = silentTime
+		patience = minSilentLossTime
 	}
 	return (f.rejections >= maxRejections || f.instantCloses >= maxInstantCloses) && time.Since(f.firstRejectionAt) >= patience
 }
 
-// backoff returns the pause before the next dial, up to a limit that grows with the failures. The pause is random because
-// all conversations may lose their connections at once.
+// backoff returns the pause before the next dial. It is random, because all conversations may lose their connections at
+// once. Its maximum grows with the failures.
 func (f *failures) backoff() time.Duration {
 	n := f.total - 1
 	if n <= 0 {
@@ -137,13 +141,13 @@ func (f *failures) backoff() time.Duration {
 	return rand.N(min(firstBackoff<<min(n-1, 10), lastBackoff))
 }
 
-// Refusal is an error with a status or a close code of Gemini.
+// Refusal is an error that carries an HTTP status or a close code from Gemini.
 type Refusal interface {
 	error
 	Cause() wire.Cause
 }
 
-// retryDelay returns how long Google asks to wait after a refusal, or 0.
+// retryDelay returns how long Google asks clients to wait after a refusal, or 0.
 func retryDelay(err error) time.Duration {
 	if e := (interface{ RetryDelay() time.Duration })(nil); errors.As(err, &e) {
 		return e.RetryDelay()
@@ -151,8 +155,9 @@ func retryDelay(err error) time.Duration {
 	return 0
 }
 
-// causeOf classifies a failure for the next dial. reached means that Gemini has refused, or did not answer in time.
-func causeOf(err error) (cause wire.Cause, reached bool) {
+// causeOf classifies a failure, which determines the next dial. hasReachedGemini means that Gemini has refused, or did
+// not answer in time.
+func causeOf(err error) (cause wire.Cause, hasReachedGemini bool) {
 	if e := Refusal(nil); errors.As(err, &e) {
 		return e.Cause(), true
 	}
@@ -162,7 +167,7 @@ func causeOf(err error) (cause wire.Cause, reached bool) {
 	return wire.Lost, errors.Is(err, context.DeadlineExceeded)
 }
 
-// causeText returns the cause of an error in one or two words, or "" for a nil error.
+// causeText returns the cause of an error in one or two words, or "" if err is nil.
 func causeText(err error) string {
 	if err == nil {
 		return ""

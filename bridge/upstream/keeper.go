@@ -1,10 +1,10 @@
 // Package upstream keeps one conversation with Gemini going over many connections. Gemini ends each connection after
-// some ten minutes, networks may end it sooner, and a model may fall silent on an open connection. The keeper dials
-// the next connection. It resumes the session with the newest handle, or gives the transcript to a fresh session, and
-// replays input that had no answer.
+// some ten minutes, networks may end it sooner, and a model may fall silent on an open connection. The keeper then
+// dials the next connection. It resumes the session with the newest handle, or begins a new session with the
+// transcript, and replays input that was not answered.
 //
-// A [Keeper] belongs to one goroutine, its owner's loop. The loop calls the methods, runs the functions from Work, and
-// calls OnAlarm when Alarms delivers a value. The methods report to the owner by calling [Options].Notify with an
+// A [Keeper] belongs to one goroutine, the loop of its owner. The loop calls the methods, runs the functions from Work,
+// and calls OnAlarm when Alarms delivers a value. The methods report to the owner by calling [Options].Notify with an
 // [Event].
 package upstream
 
@@ -22,7 +22,7 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// Options configure a [Keeper]. All fields but StallTimeout, Caller and IsProbe are required.
+// Options configure a [Keeper]. All fields except StallTimeout, Caller and IsProbe are required.
 type Options struct {
 	Dial         func(context.Context, gemini.Setup) (Conn, error)
 	Breakers     *Breakers
@@ -35,13 +35,13 @@ type Options struct {
 
 	// Notify passes an event to the owner. It must not block.
 	Notify func(context.Context, Event)
-	// IsIdle reports whether the owner can do without the connection now. It cannot during speech or an answer, or
-	// while a tool runs.
+	// IsIdle reports whether the owner can do without the connection now. During speech or an answer, or while a tool
+	// runs, it cannot.
 	IsIdle func() bool
 	// WaitsForTool reports whether the model waits for a tool, so that its silence is expected.
 	WaitsForTool func() bool
-	// History returns the newest turns, with at most limit bytes of text. It omits input without an answer, which is
-	// replayed. With fresh it returns all turns, otherwise only those since the newest [HandleChanged].
+	// History returns the newest turns, with at most limit bytes of text. It omits unanswered input, which is replayed.
+	// If fresh is true it returns all turns, otherwise only those since the newest [HandleChanged].
 	History func(fresh bool, limit int) []wire.Content
 }
 
@@ -54,7 +54,7 @@ type Conn interface {
 	Close() error
 }
 
-// namedConn is a connection whose server assigns an ID to its session. Google's support asks for that ID.
+// namedConn is a connection whose server gives its session an ID. Google's support asks for this ID.
 type namedConn interface{ SessionID() string }
 
 // Event is one of the types below.
@@ -64,7 +64,8 @@ type (
 	// Message is a message of the model. Its audio is valid until Notify returns.
 	Message struct{ *wire.ServerMessage }
 
-	// Connected reports that a new connection is in use. Fresh means that its session is new.
+	// Connected reports that a new connection is in use. Fresh means that it does not resume a session, but has begun a
+	// new one.
 	Connected struct {
 		First, Fresh bool
 		NewModel     bool // fresh because the model has changed
@@ -72,20 +73,20 @@ type (
 		Renewal      bool // fresh because the handle covers less than the transcript (Profile.ForgetfulHandles)
 	}
 
-	// ResendPending follows Connected. The owner must queue again all that the new session lacks, such as the results
-	// of tools.
+	// ResendPending follows Connected. The owner must now queue again everything that the session lacks, such as the
+	// results of tools.
 	ResendPending struct{}
 
-	// SetupComplete follows ResendPending on the first connection.
+	// SetupComplete follows ResendPending, but only on the first connection.
 	SetupComplete struct{}
 
-	// Replayed follows ResendPending, if speech without an answer is replayed or lost.
+	// Replayed follows ResendPending if unanswered speech is replayed or was lost.
 	Replayed struct {
 		Speech, Lost time.Duration // Lost is speech that was too old to be replayed
 		Partial      bool          // the session already has the beginning of the replayed speech
 	}
 
-	// DialOutcome reports the outcome of a dial.
+	// DialOutcome reports whether a dial has succeeded.
 	DialOutcome struct {
 		Kind      ConnKind
 		StartedAt time.Time
@@ -104,34 +105,34 @@ type (
 	// Disconnected reports that the connection has ended, and with it any answer in progress.
 	Disconnected struct{}
 
-	// HandleChanged reports a new handle, or the loss of the handle. HandleCovers may return different results from then
-	// on.
+	// HandleChanged reports that a new handle has arrived, or that the handle was dropped. From now on,
+	// IsCoveredByHandle may return different results.
 	HandleChanged struct{}
 
-	// ConfigChanged reports that Config has changed.
+	// ConfigChanged reports that the result of Config has changed.
 	ConfigChanged struct{}
 
-	// ConfigResult reports the result of a [Keeper.ChangeConfig]. Err is the reason of a rejection. Then the old
-	// configuration stays in force.
+	// ConfigResult reports the result of a [Keeper.ChangeConfig]. If the change was rejected, Err is the reason, and
+	// the old configuration stays in force.
 	ConfigResult struct {
 		ConfigChange
 		Err error
 	}
 
-	// ContextCleared answers ClearContext, and returns its origin.
+	// ContextCleared reports that a ClearContext is complete. Origin is the value passed to it.
 	ContextCleared struct{ Origin any }
 
-	// WaitNotice reports that the model cannot answer at present. It comes after 1 s and is repeated. Long is set from
-	// 5 s on. Unsure is set if the person may not be waiting.
+	// WaitNotice reports that the model cannot answer at present. It comes after a wait of 1 s, and again later. Long
+	// is true after 5 s. Unsure is true if the person may not be waiting for an answer.
 	WaitNotice struct{ Long, Unsure bool }
 
 	// WaitOver reports that the model can answer again.
 	WaitOver struct{}
 
-	// ModelStalled reports that the model is silent although an answer is due, and which remedy is tried.
+	// ModelStalled reports that the model sends nothing although an answer is due, and that Remedy is tried.
 	ModelStalled struct{ Remedy Remedy }
 
-	// AnswerAbandoned reports that input will not be answered any more.
+	// AnswerAbandoned reports that the keeper no longer expects an answer to the last input.
 	AnswerAbandoned struct {
 		GaveUp bool // the model stayed silent after all remedies
 		Sure   bool // the input was certainly addressed to the model
@@ -141,11 +142,11 @@ type (
 	// InputDropped reports that the last input was dropped, because every session that received it failed.
 	InputDropped struct{}
 
-	// FieldsRejected reports that the connection lacks fields of the configuration, because the server rejected them.
-	// Fields has a sentence about each.
+	// FieldsRejected reports that the server has rejected fields of the configuration, so the connection lacks them.
+	// Fields has a sentence about each of them.
 	FieldsRejected struct{ Fields []string }
 
-	// ConversationFailed reports that the conversation cannot continue. WasConnected is set if there was a connection
+	// ConversationFailed reports that the conversation cannot go on. WasConnected is true if there was a connection
 	// before.
 	ConversationFailed struct {
 		Err          error
@@ -166,7 +167,7 @@ const (
 // Phase is the state of the connection.
 type Phase int
 
-// Phases of a conversation's connections.
+// Phases of the connection.
 const (
 	Dialing   Phase = iota // opening the first connection
 	SettingUp              // connection open, setup not yet accepted by the model
@@ -183,7 +184,7 @@ type Counts struct {
 	LongestWait               time.Duration
 }
 
-// Keeper keeps one conversation going. Only its owner's goroutine may call its methods; see the package comment.
+// Keeper keeps one conversation going. Only the goroutine of its owner may call its methods: see the package comment.
 type Keeper struct {
 	Options
 	work   chan func(context.Context) // functions from dials, and from the reader and the writer of the connection
@@ -210,7 +211,7 @@ type Keeper struct {
 	lastEvent  int // number of the newest event that a handle should cover
 }
 
-// connection is the connection to the model. Anything that arrives from a stopped connection is ignored.
+// connection is the connection to the model. What arrives from a connection that was stopped is ignored.
 type connection struct {
 	epoch        int  // number of the dial that made this connection
 	conn         Conn // nil if not connected
@@ -225,33 +226,33 @@ type connection struct {
 	goroutines   sync.WaitGroup     // counts the goroutines of the dial, the reader and the writer
 }
 
-// handle is the newest session resumption handle, with which the session can continue.
+// handle is the newest session resumption handle. A new connection can continue the session with it.
 type handle struct {
 	value  string
 	event  int  // number of the handle's arrival; see Keeper.eventCount
 	isUsed bool // a connection was resumed with it
 }
 
-// pendingChange is a change of the configuration that has not been answered.
+// pendingChange is a change of the configuration whose result was not reported yet.
 type pendingChange struct {
 	ConfigChange
 	previous *liveconfig.Config // the configuration before the change, while Gemini may still reject the change; otherwise nil
 }
 
-// replacement is the plan to replace the connection, which stays in use until it is idle.
+// replacement is a plan to replace the connection. The connection stays in use until it is idle.
 type replacement struct {
 	reason   string
 	earliest time.Time // see [Keeper.earliestReplacement]
 	deadline time.Time // zero if no replacement is planned
 }
 
-// waitState tracks a time in which the model cannot answer.
+// waitState tracks a wait: a time in which the model cannot answer.
 type waitState struct {
 	since  time.Time // when the wait began; zero if there is none
 	unsure bool      // the person may not be waiting
 }
 
-// alarmKind identifies a timer.
+// alarmKind identifies a timer of the keeper.
 type alarmKind int
 
 const (
@@ -276,10 +277,10 @@ func New(o Options, config liveconfig.Config) *Keeper {
 	return &Keeper{Options: o, work: make(chan func(context.Context)), clock: alarm.New(numAlarms), config: config}
 }
 
-// Work delivers functions for the owner's loop to run.
+// Work returns a channel of functions that the owner's loop must run.
 func (k *Keeper) Work() <-chan func(context.Context) { return k.work }
 
-// Alarms delivers a value whenever the owner's loop must call OnAlarm.
+// Alarms returns a channel. When it delivers a value, the owner's loop must call OnAlarm.
 func (k *Keeper) Alarms() <-chan time.Time { return k.clock.C }
 
 // Config returns the configuration in force.
@@ -288,27 +289,29 @@ func (k *Keeper) Config() *liveconfig.Config { return &k.config }
 // Counts returns the statistics so far.
 func (k *Keeper) Counts() Counts { return k.counts }
 
-// Handle returns the handle for the next connection, or "".
-func (k *Keeper) Handle() string { return k.nextHandle(k.config) }
+// ResumptionHandle returns the handle with which the next connection would resume the session, or "".
+func (k *Keeper) ResumptionHandle() string { return k.nextHandle(k.config) }
 
-// Connected reports whether there is a connection, even without a caller.
+// Connected reports whether the model is connected. The caller may be absent.
 func (k *Keeper) Connected() bool { return k.current.conn != nil }
 
-// EverConnected reports whether there ever was a connection.
+// EverConnected reports whether the model was ever connected.
 func (k *Keeper) EverConnected() bool { return k.current.hadSession }
 
-// isServing reports whether there are both a connection to the model and a caller.
+// isServing reports whether both the model and a caller are connected.
 func (k *Keeper) isServing() bool { return k.current.conn != nil && !k.isParked }
 
-// RecordEvent counts an event that the next handle should cover, and returns its number.
+// RecordEvent records an event that the next handle should cover, and returns the event's number.
 func (k *Keeper) RecordEvent() (event int) {
 	k.eventCount++
 	k.lastEvent = k.eventCount
 	return k.eventCount
 }
 
-// HandleCovers reports whether the newest handle covers the event with that number.
-func (k *Keeper) HandleCovers(event int) bool { return k.handle.value != "" && event < k.handle.event }
+// IsCoveredByHandle reports whether the newest handle covers the event with that number.
+func (k *Keeper) IsCoveredByHandle(event int) bool {
+	return k.handle.value != "" && event < k.handle.event
+}
 
 // uplinkConfig returns the part of a configuration that the uplink needs.
 func uplinkConfig(c liveconfig.Config) uplink.Config {
@@ -327,8 +330,8 @@ func (k *Keeper) applyConfig(ctx context.Context, c liveconfig.Config) {
 	k.Notify(ctx, ConfigChanged{})
 }
 
-// stopAndWait closes the connection and waits for its goroutines. Gemini rejects a handle while its last connection is
-// open.
+// stopAndWait closes the connection and waits for its goroutines. The next connection must not be dialled earlier,
+// because Gemini rejects a handle while the connection that used it last is open.
 func (c *connection) stopAndWait() {
 	c.epoch++
 	c.isDialing = false
@@ -345,7 +348,7 @@ func (c *connection) stopAndWait() {
 
 func (r *replacement) isPlanned() bool { return !r.deadline.IsZero() }
 
-// Reasons for which the keeper itself rejects a change of the configuration.
+// Reasons why the keeper itself, and not Gemini, rejects a change of the configuration.
 var (
 	ErrTooManyChanges  = errors.New("too many configuration changes are queued for Gemini")
 	ErrTooManyMessages = errors.New("too many messages are queued for Gemini")

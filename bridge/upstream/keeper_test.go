@@ -270,7 +270,7 @@ func TestHandlesThatKnowNoMore(t *testing.T) {
 		}
 		o.sees("HandleChanged")
 		l.DropConnection()
-		o.gemini.NextConn().AssertDialledFor("", "h19")
+		o.gemini.NextConn().AssertSetup("", "h19")
 	})
 }
 
@@ -285,11 +285,11 @@ func TestReplacementWaitsForTheHandle(t *testing.T) {
 			o.gemini.AssertNoDial()
 			if comes {
 				l.SendHandle("h2")
-				o.gemini.NextConn().AssertDialledFor("", "h2")
+				o.gemini.NextConn().AssertSetup("", "h2")
 				o.took(begin, time.Second)
 				return
 			}
-			o.gemini.NextConn().AssertDialledFor("", "h")
+			o.gemini.NextConn().AssertSetup("", "h")
 			o.took(begin, 3*time.Second)
 		})
 	}
@@ -346,7 +346,7 @@ func TestUpdate(t *testing.T) {
 		}, "ConfigResult", "short"},
 		"in place, refused": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			l.CloseWith(1007, "Request contains an invalid argument.")
-			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
 		}, "ConfigResult refused, Disconnected, WaitOver, Connected, ResendPending", "long"},
 		"in place, and the connection is lost": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			l.DropConnection()
@@ -356,7 +356,7 @@ func TestUpdate(t *testing.T) {
 		"in place, and refused by the next connection": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			l.DropConnection()
 			o.gemini.NextConn().CloseWith(1007, "Request contains an invalid argument.")
-			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
 		}, "Disconnected, ConfigResult refused, WaitOver, Connected, ResendPending", "long"},
 		"two in place": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			o.loops(func() {
@@ -372,28 +372,28 @@ func TestUpdate(t *testing.T) {
 				o.keeper.ChangeConfig(o.ctx, upstream.ConfigChange{Config: o.config(`{"systemInstruction":"shorter"}`)})
 			})
 			l.CloseWith(1007, "Request contains an invalid argument.")
-			m := o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
+			m := o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
 			if got := m.InputLog(); !strings.Contains(got, `"shorter"`) {
 				t.Errorf("the next connection got %q", got)
 			}
 			m.CloseWith(1007, "Request contains an invalid argument.")
-			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
 		}, "Disconnected, WaitOver, Connected, ResendPending, ConfigResult, ConfigResult refused, " +
 			"Disconnected, WaitOver, Connected, ResendPending", "short"},
 		"another connection": {
-			other, func(o *owner, _ *bridgetest.Conn) { o.gemini.NextConn().AssertDialledFor("0.5", "h").AcceptSetup() },
+			other, func(o *owner, _ *bridgetest.Conn) { o.gemini.NextConn().AssertSetup("0.5", "h").AcceptSetup() },
 			"Disconnected, WaitOver, Connected, ResendPending, ConfigResult", "long",
 		},
 		"another connection, refused": {other, func(o *owner, _ *bridgetest.Conn) {
-			o.gemini.NextConn().AssertDialledFor("0.5", "h").CloseWith(1007, "Request contains an invalid argument.")
-			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("0.5", "h").CloseWith(1007, "Request contains an invalid argument.")
+			o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
 		}, "Disconnected, ConfigResult refused, WaitOver, Connected, ResendPending", "long"},
 		"a model that is unknown": {`{"model":"gemini-9","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Conn) {
-			o.gemini.NextConn().AssertDialledFor("", "").CloseWith(1008, "Requested entity was not found.")
-			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "").CloseWith(1008, "Requested entity was not found.")
+			o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
 		}, "Disconnected, ConfigResult refused, WaitOver, Connected, ResendPending", "long"},
 		"another model": {`{"model":"gemini-3.1-flash-live-preview","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Conn) {
-			o.gemini.NextConn().AssertDialledFor("", "").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "").AcceptSetup()
 		}, "Disconnected, WaitOver, HandleChanged, Connected fresh another model, ResendPending, ConfigResult", "long"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func shortLived() map[string]young {
 	}
 	parked := func(end young) young {
 		return func(o *owner, l *bridgetest.Conn, n int) {
-			o.loops(func() { o.keeper.Park(o.ctx) })
+			o.loops(func() { o.keeper.KeepForReturn(o.ctx) })
 			end(o, l, n)
 			synctest.Wait()
 			o.loops(func() { o.keeper.Unpark(o.ctx) })
@@ -101,7 +101,8 @@ func TestPace(t *testing.T) {
 						}
 						break
 					}
-					if n > 80 {
+					// The pauses are random, a second on average: 64 dials are expected, with a standard deviation of 4.5.
+					if n > 95 {
 						t.Errorf("%d dials in %v", n-1, time.Since(begin))
 					}
 				})

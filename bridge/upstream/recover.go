@@ -9,7 +9,7 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// onConnectionLost handles the end of a connection in use.
+// onConnectionLost handles the loss of a connection that was in use.
 func (k *Keeper) onConnectionLost(ctx context.Context, err error) {
 	young := time.Since(k.current.connectedAt) < calmTime
 	cause, _ := causeOf(err)
@@ -28,11 +28,11 @@ func (k *Keeper) onConnectionLost(ctx context.Context, err error) {
 		return
 	}
 	if young {
-		f.addStrike()
+		f.addRejection()
 		if byGemini {
 			f.instantCloses++
 		}
-		if f.isExhausted() {
+		if f.mustReduceSetup() {
 			k.reduceSetup(ctx)
 		}
 	}
@@ -62,9 +62,9 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 		return
 	case cause == wire.Lost:
 		if reached {
-			f.addStrike()
+			f.addRejection()
 		}
-		if f.isExhausted() {
+		if f.mustReduceSetup() {
 			k.reduceSetup(ctx)
 		}
 	case d.handle == "" && d.historyTurns == 0: // the setup cannot be made smaller
@@ -80,7 +80,7 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 	k.scheduleRedial(ctx, min(delay, lastRetry))
 }
 
-// reduceSetup makes the next setup send less of the conversation.
+// reduceSetup makes the next setup contain less of the conversation.
 func (k *Keeper) reduceSetup(ctx context.Context) {
 	f := &k.failures
 	if f.instantCloses >= maxInstantCloses { // the input may be the cause
@@ -90,7 +90,7 @@ func (k *Keeper) reduceSetup(ctx context.Context) {
 	}
 	f.rejections, f.instantCloses = 0, 0
 	switch {
-	case f.step < stepSeeded && k.Handle() != "":
+	case f.step < stepSeeded && k.ResumptionHandle() != "":
 		f.step = stepSeeded
 	case f.step < stepShort:
 		f.step = stepShort
@@ -102,7 +102,7 @@ func (k *Keeper) reduceSetup(ctx context.Context) {
 	k.forgetHandle(ctx)
 }
 
-// forgetHandle makes the next dial begin a fresh session.
+// forgetHandle drops the handle, so that the next dial begins a new session.
 func (k *Keeper) forgetHandle(ctx context.Context) {
 	k.handle = handle{}
 	k.Notify(ctx, HandleChanged{})
@@ -118,14 +118,14 @@ func (k *Keeper) failConversation(ctx context.Context, err error) {
 	k.Notify(ctx, ConversationFailed{Err: err, WasConnected: k.current.hadSession})
 }
 
-// openBreaker blocks new conversations with a model, because Google has refused this conversation for lack of quota.
+// openBreaker makes the model's breaker reject new conversations, because Google has refused this one for lack of
+// quota.
 func (k *Keeper) openBreaker(model string, err error) {
 	k.Breakers.ForModel(model).openFor(k.Caller, QuotaDelay(err), k.IsProbe)
 	k.IsProbe = false
 }
 
-// scheduleRedial dials again after a pause. The pause grows with the failures, and lasts at least as long as the
-// caller of scheduleRedial demands.
+// scheduleRedial dials again after a pause. pause is the minimum. With more failures the pause gets longer.
 func (k *Keeper) scheduleRedial(ctx context.Context, pause time.Duration) {
 	if k.hasFailed || k.isParked { // Unpark dials for a parked conversation
 		return
@@ -136,11 +136,11 @@ func (k *Keeper) scheduleRedial(ctx context.Context, pause time.Duration) {
 		k.wait.unsure = false // the person waits for certain, because the model receives nothing now
 	}
 	k.current.isDialing = true
-	k.clock.Set(alarmRetry, max(pause, k.dialPause()))
+	k.clock.Set(alarmRetry, max(pause, k.reserveDial()))
 }
 
-// onStall tries the next remedy for a model that does not answer.
-func (k *Keeper) onStall(ctx context.Context) {
+// tryNextRemedy tries the next remedy, because the model has not answered.
+func (k *Keeper) tryNextRemedy(ctx context.Context) {
 	w := &k.stall
 	if w.trigger == forNothing || !k.isServing() || k.WaitsForTool() {
 		return
@@ -158,10 +158,10 @@ func (k *Keeper) onStall(ctx context.Context) {
 	k.tryRemedy(ctx, remedy, sure, aside)
 }
 
-// AskAgain repeats a question whose turn ended without an answer. It tries the same connection, then a fresh session,
-// then returns false.
-func (k *Keeper) AskAgain(ctx context.Context) bool {
-	remedy := k.stall.nextAfterEmptyTurn()
+// AskAgain repeats a question whose turn has ended without an answer: first on the same connection, then in a new
+// session. hasAsked is false if both were tried before.
+func (k *Keeper) AskAgain(ctx context.Context) (hasAsked bool) {
+	remedy := k.stall.nextRemedyAfterEmptyTurn()
 	k.Logger.Warn("model ended its turn without an answer", "tried", remedy, "waits_for", k.stall.trigger)
 	k.beginWait()
 	k.wait.unsure = false
@@ -169,18 +169,18 @@ func (k *Keeper) AskAgain(ctx context.Context) bool {
 	return remedy != GiveUp
 }
 
-// RestartSession replaces the session by a fresh one with the transcript.
+// RestartSession replaces the session by a new one, which gets the transcript.
 func (k *Keeper) RestartSession(ctx context.Context) { k.tryRemedy(ctx, Restart, true, false) }
 
-// tryRemedy applies a remedy. sure and aside are as in [AnswerAbandoned].
-func (k *Keeper) tryRemedy(ctx context.Context, remedy Remedy, sure, aside bool) {
+// tryRemedy applies a remedy. isCertain and maybeAside become Sure and Aside of [AnswerAbandoned].
+func (k *Keeper) tryRemedy(ctx context.Context, remedy Remedy, isCertain, maybeAside bool) {
 	w := &k.stall
 	k.Notify(ctx, ModelStalled{remedy})
 	switch remedy {
 	case Repeat:
 		k.counts.Repeats++
-		replayed, lost, rest := k.Uplink.QueueReplay(false)
-		k.Notify(ctx, Replayed{Speech: replayed, Lost: lost, Partial: rest})
+		replayed, lost, hasSpeechStart := k.Uplink.QueueReplay(false)
+		k.Notify(ctx, Replayed{Speech: replayed, Lost: lost, Partial: hasSpeechStart})
 		k.setStallAlarm(k.AnswerTimeout() + replayed/uplink.ReplaySpeed)
 	case Nudge:
 		k.counts.Nudges++
@@ -198,12 +198,12 @@ func (k *Keeper) tryRemedy(ctx context.Context, remedy Remedy, sure, aside bool)
 		k.forgetHandle(ctx)
 		k.replaceNow(ctx)
 	case GiveUp:
-		if sure {
+		if isCertain {
 			w.missedCount++
 		} else {
 			w.isNoise = true
 		}
 		k.Uplink.MarkAnswered()
-		k.giveUpReply(ctx, AnswerAbandoned{GaveUp: true, Sure: sure, Aside: aside})
+		k.giveUpReply(ctx, AnswerAbandoned{GaveUp: true, Sure: isCertain, Aside: maybeAside})
 	}
 }

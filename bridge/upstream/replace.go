@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxAge is the age at which a connection counts as old. Gemini closes it after about ten minutes. A goAway after
-	// nine minutes may be missing (js-genai #618).
+	// maxAge is the age at which a connection counts as old. Gemini closes connections after about ten minutes. The
+	// goAway that it should send after nine minutes may be missing (js-genai #618).
 	maxAge = 9*time.Minute + 15*time.Second
 
 	// maxAgeSpare limits how long the replacement of an old connection waits for an idle moment.
@@ -15,14 +15,16 @@ const (
 	// updateSpare limits how long a replacement for a new configuration waits for an idle moment.
 	updateSpare = 30 * time.Second
 
-	// reasonUpdate is the reason of a replacement for a new configuration. The client waits for it.
+	// reasonUpdate is the reason of a replacement that applies a new configuration. The client waits for such a
+	// replacement.
 	reasonUpdate = "update"
 
-	// goAwaySpare is the minimum time between a replacement and Gemini's deadline.
+	// goAwaySpare is the minimum time between the replacement of a connection and the time at which Gemini will close
+	// it.
 	goAwaySpare = 5 * time.Second
 
-	// goAwayLead is the time before Gemini's deadline from which the connection is replaced at an idle moment. Google
-	// sends goAway a minute ahead.
+	// goAwayLead limits how early a connection that Gemini will close is replaced. From this time before the close, it
+	// is replaced as soon as it is idle. Google sends goAway a minute ahead.
 	goAwayLead = 90 * time.Second
 
 	// handleWait limits how long an idle connection waits for a handle that covers the last turn. Gemini sends it
@@ -33,8 +35,8 @@ const (
 // IsReplacementPlanned reports whether the connection will be replaced at the next idle moment.
 func (k *Keeper) IsReplacementPlanned() bool { return k.isServing() && k.planned.isPlanned() }
 
-// onGoAway plans to replace the connection before Gemini closes it, which is when the duration left has passed. The
-// replacement begins goAwayLead before that time at the earliest.
+// onGoAway plans to replace the connection before Gemini closes it. Gemini will close it after the duration left. The
+// replacement begins at most goAwayLead before that.
 func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 	if left > goAwayLead {
 		k.clock.Set(alarmGoAway, left-goAwayLead)
@@ -44,15 +46,15 @@ func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 	k.planReplacement(ctx, "goAway", left-goAwaySpare)
 }
 
-// planReplacement plans to replace the connection at the next idle moment, or at the latest when the duration within has
-// passed. A plan with an earlier deadline stays.
-func (k *Keeper) planReplacement(ctx context.Context, reason string, within time.Duration) {
+// planReplacement plans to replace the connection at the next idle moment, but after maxDelay at the latest. If there
+// is already a plan with an earlier deadline, that plan stays.
+func (k *Keeper) planReplacement(ctx context.Context, reason string, maxDelay time.Duration) {
 	if k.isParked {
 		k.disconnect(ctx) // Unpark dials again
 		return
 	}
 	earliest := k.earliestReplacement(reason)
-	until := time.Now().Add(max(within, time.Until(earliest), 0))
+	until := time.Now().Add(max(maxDelay, time.Until(earliest), 0))
 	if k.planned.isPlanned() && k.planned.deadline.Before(until) {
 		return
 	}
@@ -60,31 +62,31 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 	k.clock.Set(alarmReplace, time.Until(until)) // a deadline of the keeper, because a server may stop responding after goAway
 }
 
-// earliestReplacement returns the earliest time to replace the connection for a reason. After short-lived connections, the
-// current connection stays in use for calmTime: the server may be sending goAway on every connection, or the client may be
-// changing its configuration all the time.
-func (k *Keeper) earliestReplacement(why string) time.Time {
+// earliestReplacement returns the earliest time at which the connection may be replaced for a reason. If earlier
+// connections were short-lived, the current one stays in use for calmTime. Otherwise a server that sends goAway on
+// every connection, or a client that changes its configuration all the time, would cause endless dials.
+func (k *Keeper) earliestReplacement(reason string) time.Time {
 	switch young := k.failures.shortLived; {
 	case young == 0:
 		return k.current.connectedAt
-	case why == reasonUpdate:
-		// The client waits for the update, so the delay is only that of a dial after a failure.
+	case reason == reasonUpdate:
+		// The client waits for the new configuration, so the delay is only as long as after failed dials.
 		return k.current.connectedAt.Add(min(firstBackoff<<min(young-1, 10), lastBackoff))
 	}
 	return k.current.connectedAt.Add(calmTime)
 }
 
-// ReplaceIfIdle carries out a planned replacement if the connection is idle. The owner calls it after each of its
-// steps.
+// ReplaceIfIdle replaces the connection if a replacement is planned and the connection is idle. The owner's loop calls
+// it after each event.
 func (k *Keeper) ReplaceIfIdle(ctx context.Context) {
-	if k.IsReplacementPlanned() && k.canReplace() {
+	if k.IsReplacementPlanned() && k.prepareReplacement() {
 		k.replaceNow(ctx)
 	}
 }
 
-// canReplace reports whether the connection can be replaced without an interruption, with a handle that covers
-// everything.
-func (k *Keeper) canReplace() bool {
+// prepareReplacement reports whether the connection can be replaced now without interrupting anything, and with a
+// handle that covers everything. If not, it sets an alarm for the next check.
+func (k *Keeper) prepareReplacement() (isReady bool) {
 	if k.Uplink.HasUnanswered() || k.stall.trigger != forNothing || !k.IsIdle() {
 		k.clock.Clear(alarmNoHandle)
 		return false
@@ -93,7 +95,7 @@ func (k *Keeper) canReplace() bool {
 		k.clock.Set(alarmEarliest, left)
 		return false
 	}
-	if k.handle.event > k.lastEvent || !k.config.Options.Resumption || k.isHandleReused() { // no newer handle is needed, or none will come
+	if k.handle.event > k.lastEvent || !k.config.Options.Resumption || k.mustReuseHandle() { // no newer handle is needed, or none will come
 		return true
 	}
 	if !k.clock.IsSet(alarmNoHandle) {
@@ -102,7 +104,7 @@ func (k *Keeper) canReplace() bool {
 	return false
 }
 
-// replaceNow closes the connection and dials the next one with the newest handle. Meanwhile input waits in the uplink.
+// replaceNow closes the connection and dials the next one with the newest handle. Meanwhile the uplink queues input.
 func (k *Keeper) replaceNow(ctx context.Context) {
 	if k.isParked {
 		k.disconnect(ctx) // Unpark dials again
@@ -116,10 +118,10 @@ func (k *Keeper) replaceNow(ctx context.Context) {
 	k.dialPaced(ctx)
 }
 
-// dialPaced dials at once, or after a pause if connections have ended early. The previous connection's lifetime counts
-// towards the pause.
+// dialPaced dials at once. If earlier connections have ended early, it first pauses. The time since the previous
+// connection began counts as part of that pause.
 func (k *Keeper) dialPaced(ctx context.Context) {
-	if pause := k.dialPause() - time.Since(k.current.connectedAt); pause > 0 {
+	if pause := k.reserveDial() - time.Since(k.current.connectedAt); pause > 0 {
 		k.current.isDialing, k.current.hasWebSocket = true, false
 		k.clock.Set(alarmRetry, pause)
 		return
@@ -127,16 +129,17 @@ func (k *Keeper) dialPaced(ctx context.Context) {
 	k.dialNext(ctx)
 }
 
-// dialPause returns the delay of the next dial. It grows with failed dials and short-lived connections. Breakers also
-// limits the dials of all conversations together.
-func (k *Keeper) dialPause() time.Duration {
+// reserveDial returns how long to wait before the next dial. The wait grows with failed dials and short-lived
+// connections. After short-lived connections it also reserves a dial in Breakers, which limit the dials of all
+// conversations together.
+func (k *Keeper) reserveDial() (delay time.Duration) {
 	next, _ := k.nextConfig()
 	if next.Profile.IsTextModel {
 		return 0
 	}
 	pause := k.failures.backoff()
 	if k.failures.shortLived > 1 {
-		pause = max(pause, k.Breakers.ForModel(next.Model).redialDelay())
+		pause = max(pause, k.Breakers.ForModel(next.Model).reserveRedial())
 	}
 	return pause
 }

@@ -6,27 +6,27 @@ import (
 )
 
 const (
-	// parkedTime is the time that a parked conversation keeps its connection. A reloaded page returns sooner, and an
-	// abandoned session costs money.
+	// parkedTime limits how long a parked conversation keeps its connection. A page that is reloaded returns sooner,
+	// and an abandoned session costs money.
 	parkedTime = 5 * time.Second
 
-	// firstConfigTime limits the delay of the first dial for a client that configures late. Clients of OpenAI's
-	// protocol need one round trip.
+	// firstConfigTime limits how long the first dial waits for a client that sends its configuration after connecting.
+	// Clients of OpenAI's protocol need one round trip for that.
 	firstConfigTime = 800 * time.Millisecond
 )
 
-// Start dials the first connection. With awaitConfig it first waits up to firstConfigTime for the first call of
-// ChangeConfig. It does not block.
-func (k *Keeper) Start(ctx context.Context, awaitConfig bool) {
-	if awaitConfig {
+// Start dials the first connection. If waitsForConfig is true, it dials after the first call of ChangeConfig, or after
+// firstConfigTime. It does not block.
+func (k *Keeper) Start(ctx context.Context, waitsForConfig bool) {
+	if waitsForConfig {
 		k.clock.Set(alarmFirstConfig, firstConfigTime)
 		return
 	}
 	k.dialNext(ctx)
 }
 
-// RestoreHandle replaces Start for a conversation that began at another gateway. handleText is the handle of its last
-// session, or "". Unpark starts the dial.
+// RestoreHandle replaces Start for a conversation that began at another gateway. handleText is the handle of the
+// conversation's last session, or "". It does not dial: Unpark does.
 func (k *Keeper) RestoreHandle(handleText string) {
 	k.current.hadSession, k.isParked = true, true
 	k.setupConfig = k.config
@@ -44,8 +44,9 @@ func (k *Keeper) Close() {
 	k.endConnection(context.Background())
 }
 
-// Park records that the caller has left. The connection is kept for parkedTime.
-func (k *Keeper) Park(ctx context.Context) {
+// KeepForReturn records that the caller has left. It keeps the connection for parkedTime, because the caller may
+// return.
+func (k *Keeper) KeepForReturn(ctx context.Context) {
 	k.isParked = true
 	k.endWait(ctx)
 	if k.clock.IsSet(alarmRetry) {
@@ -55,7 +56,7 @@ func (k *Keeper) Park(ctx context.Context) {
 	k.clock.Set(alarmIdle, parkedTime)
 }
 
-// Unpark records that a caller is present again. It dials if there is currently no connection.
+// Unpark records that a caller is present again. It dials unless the model is connected already.
 func (k *Keeper) Unpark(ctx context.Context) {
 	wasParked := k.isParked
 	k.isParked = false
@@ -77,7 +78,7 @@ func (k *Keeper) Unpark(ctx context.Context) {
 	}
 }
 
-// SetHold records whether the caller is on hold. A caller on hold does not wait for answers.
+// SetHold records whether the caller is on hold. During a hold, the caller does not wait for answers.
 func (k *Keeper) SetHold(ctx context.Context, on bool) {
 	k.onHold = on
 	switch {
@@ -88,17 +89,17 @@ func (k *Keeper) SetHold(ctx context.Context, on bool) {
 	}
 }
 
-// IsQuiet reports whether a move to another gateway would interrupt nothing. With covered, the newest handle must also
-// cover everything.
-func (k *Keeper) IsQuiet(covered bool) bool {
+// IsQuiet reports whether a move to another gateway would interrupt nothing. If needsHandle is true, the newest handle
+// must also cover everything that has happened.
+func (k *Keeper) IsQuiet(needsHandle bool) bool {
 	return k.isServing() && !k.Uplink.HasUnanswered() && k.stall.trigger == forNothing && k.IsIdle() &&
-		(!covered || k.handle.event > k.lastEvent || k.isHandleReused())
+		(!needsHandle || k.handle.event > k.lastEvent || k.mustReuseHandle())
 }
 
 // OnAlarm handles all alarms that are due.
 func (k *Keeper) OnAlarm(ctx context.Context) {
 	for !k.hasFailed {
-		which, ok := k.clock.Due()
+		which, ok := k.clock.TakeDue()
 		if !ok {
 			return
 		}
@@ -115,7 +116,7 @@ func (k *Keeper) OnAlarm(ctx context.Context) {
 		case alarmTrialEnd:
 			k.onTrialAccepted(ctx)
 		case alarmStall:
-			k.onStall(ctx)
+			k.tryNextRemedy(ctx)
 		case alarmStale:
 			k.Uplink.MarkAnswered()
 			k.giveUpReply(ctx, AnswerAbandoned{})
@@ -127,7 +128,8 @@ func (k *Keeper) OnAlarm(ctx context.Context) {
 	}
 }
 
-// onWaitAlarm reports how long the wait has lasted, and ends the conversation after too long without a connection.
+// onWaitAlarm reports to the owner how long the wait has lasted. If there was no connection for too long, it ends the
+// conversation.
 func (k *Keeper) onWaitAlarm(ctx context.Context) {
 	if k.isParked {
 		return

@@ -15,8 +15,8 @@ import (
 	"voxgate/internal/crash"
 )
 
-// closeReasonTime limits how long to wait, after a failed write, for the server's close frame with the reason. It is
-// about a round trip.
+// closeReasonTime limits how long to wait, after a write has failed, for the server's close frame, which contains the
+// reason. It is about a round trip.
 const closeReasonTime = 250 * time.Millisecond
 
 func (k *Keeper) onDialResult(ctx context.Context, d dialResult) {
@@ -41,7 +41,7 @@ func (k *Keeper) onDialResult(ctx context.Context, d dialResult) {
 	}
 }
 
-// onConnected starts using a new connection.
+// onConnected puts a new connection into use.
 func (k *Keeper) onConnected(ctx context.Context, d dialResult) {
 	l := &k.current
 	first, fresh := !l.hadSession, d.handle == ""
@@ -90,25 +90,25 @@ func (k *Keeper) onConnected(ctx context.Context, d dialResult) {
 	k.applyChanges(ctx)
 }
 
-// catchUpSession sends a new connection what its session lacks: turns since the handle, results of tools, unanswered
-// input.
-func (k *Keeper) catchUpSession(ctx context.Context, fresh bool) {
-	if !fresh && k.config.Profile.Appends {
+// catchUpSession sends a new connection what its session lacks: the turns since the handle, the results of tools, and
+// unanswered input.
+func (k *Keeper) catchUpSession(ctx context.Context, isNewSession bool) {
+	if !isNewSession && k.config.Profile.Appends {
 		if missed := k.History(false, HistoryLimit); len(missed) > 0 {
-			k.Uplink.QueueFirst(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: missed}})
+			k.Uplink.QueueMessageFirst(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: missed}})
 			k.Logger.Info("sent turns since the handle", "turns", len(missed))
 		}
 	}
 	k.Notify(ctx, ResendPending{})
-	replayed, lost, partial := k.Uplink.QueueReplay(fresh)
+	replayed, lost, hasSpeechStart := k.Uplink.QueueReplay(isNewSession)
 	if replayed > 0 {
 		k.Logger.Info("speech replayed", "speech", replayed.Round(time.Millisecond))
 	}
 	if replayed > 0 || lost > 0 {
-		k.Notify(ctx, Replayed{Speech: replayed, Lost: lost, Partial: partial})
+		k.Notify(ctx, Replayed{Speech: replayed, Lost: lost, Partial: hasSpeechStart})
 	}
-	if change, ok := k.setupConfig.InPlace(k.config); !fresh && ok && change != nil {
-		k.Uplink.QueueFirst(wire.ClientMessage{ContextUpdate: change}) // a resumed session may keep its original setup
+	if change, ok := k.setupConfig.InPlaceUpdate(k.config); !isNewSession && ok && change != nil {
+		k.Uplink.QueueMessageFirst(wire.ClientMessage{ContextUpdate: change}) // a resumed session may keep its original setup
 	}
 	if k.stall.trigger != forNothing {
 		k.stall.isUnderstood = false
@@ -132,8 +132,8 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 		return
 	}
 	k.Notify(ctx, Message{m})
-	// The option is checked because gemini-3.8-live sends handles even if the setup does not ask for them.
-	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption && !k.isHandleReused() {
+	// gemini-3.8-live sends handles even if the setup does not ask for them, so the option is checked here.
+	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption && !k.mustReuseHandle() {
 		k.acceptHandle(ctx, h)
 	}
 	if left := m.GoAway; left != nil {
@@ -142,8 +142,9 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 	}
 }
 
-// acceptHandle stores a new handle, and reports HandleChanged if it covers more. Each report costs a write to the
-// cluster's store. gemini-3.1-flash-live sends two handles a second during audio (seen in recorded sessions).
+// acceptHandle stores a new handle. It reports HandleChanged only if the handle covers more than the previous one,
+// because each report causes a write to the cluster's store. gemini-3.1-flash-live sends two handles a second during
+// audio (seen in recorded sessions).
 func (k *Keeper) acceptHandle(ctx context.Context, h *wire.Resumption) {
 	knowsMore := k.handle.value == "" || k.handle.event <= k.lastEvent || h.Covered > 0
 	k.eventCount++
@@ -165,8 +166,7 @@ func (k *Keeper) startReadWrite(parent context.Context, d dialResult) {
 		if err == nil {
 			return
 		}
-		// The server's close frame contains the reason, which determines the recovery. The reader may not have read it
-		// yet.
+		// The recovery depends on the reason in the server's close frame. The reader may not have read that frame yet.
 		select {
 		case <-time.After(closeReasonTime):
 			k.runInLoop(ctx, func(ctx context.Context) { k.onConnectionEnd(ctx, epoch, fmt.Errorf("send: %w", err)) })
@@ -175,13 +175,13 @@ func (k *Keeper) startReadWrite(parent context.Context, d dialResult) {
 	})
 }
 
-// goRecovered starts a goroutine of the connection. Its panic is passed to OnCrash.
+// goRecovered starts a goroutine of the connection. If it panics, OnCrash is called.
 func (k *Keeper) goRecovered(f func()) {
 	k.current.goroutines.Go(func() { crash.Run(k.Logger, "model connection", k.OnCrash, f) })
 }
 
-// readMessages passes every message to the owner's loop, and waits until it is processed, because the next message
-// overwrites its audio.
+// readMessages passes every message to the owner's loop. It waits until the loop has processed the message, because the
+// next message overwrites its audio. It blocks until the connection has ended or ctx is done.
 func (k *Keeper) readMessages(ctx context.Context, epoch int, conn Conn) {
 	var m *wire.ServerMessage
 	done := make(chan struct{}, 1)
@@ -211,8 +211,8 @@ func (k *Keeper) readMessages(ctx context.Context, epoch int, conn Conn) {
 	}
 }
 
-// writeItems sends the items of the uplink, in the form that the model of config accepts. It is the only writer of
-// conn.
+// writeItems sends the items of the uplink in the form that the model in config accepts. Nothing else writes to conn.
+// It blocks until ctx is done or a message cannot be sent.
 func (k *Keeper) writeItems(ctx context.Context, conn Conn, config liveconfig.Config) error {
 	probe := time.NewTimer(time.Hour)
 	defer probe.Stop()
@@ -249,7 +249,7 @@ func sendItem(ctx context.Context, conn Conn, config liveconfig.Config, it uplin
 		close(it.Flushed)
 		return nil
 	}
-	for _, m := range config.TypedTurn(withPicture(it.Turn.Parts, it.Turn.Picture), it.Turn.Complete) {
+	for _, m := range config.TypedTurnMessages(withPicture(it.Turn.Parts, it.Turn.Picture), it.Turn.Complete) {
 		if err := conn.Send(ctx, m); err != nil {
 			return err
 		}
@@ -257,21 +257,21 @@ func sendItem(ctx context.Context, conn Conn, config liveconfig.Config, it uplin
 	return nil
 }
 
-// sendSilence sends silence of the duration left. It sends chunks of 100 ms without pacing, because the server measures time
-// by its input.
-func sendSilence(ctx context.Context, conn Conn, left time.Duration, rate int) error {
+// sendSilence sends silence of this length. It sends chunks of 100 ms without waiting between them, because the server
+// measures time by its input.
+func sendSilence(ctx context.Context, conn Conn, length time.Duration, rate int) error {
 	const piece = 100 * time.Millisecond
 	pcm := make([]int16, int(piece.Seconds()*float64(rate)))
-	for ; left > 0; left -= piece {
-		if err := conn.SendAudio(ctx, pcm[:int(min(left, piece).Seconds()*float64(rate))], rate); err != nil {
+	for ; length > 0; length -= piece {
+		if err := conn.SendAudio(ctx, pcm[:int(min(length, piece).Seconds()*float64(rate))], rate); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// withPicture returns the parts of a turn with its picture. The picture is added only when the turn is sent, because
-// queued turns share it.
+// withPicture returns the parts of a turn together with its picture. It is called only when the turn is sent, because
+// several queued turns share one picture in memory.
 func withPicture(parts json.RawMessage, picture *wire.Blob) json.RawMessage {
 	parts = bytes.TrimSpace(parts)
 	if picture == nil || !bytes.HasSuffix(parts, []byte("]")) {

@@ -1,6 +1,6 @@
 package upstream
 
-// Trigger is the event that the model should react to.
+// Trigger is the kind of event to which the model should react.
 type Trigger int
 
 // The values of Trigger.
@@ -12,11 +12,11 @@ const (
 	forMore            // an answer has begun, and its rest should follow
 )
 
-// Remedy is a measure against a silent model.
+// Remedy is a measure that is tried if the model does not answer.
 type Remedy string
 
-// Remedies for a silent model, in the order in which they are tried. Repeat is tried first after a turn without an
-// answer.
+// Remedies for a model that sends nothing, in the order in which they are tried. If the model has ended its turn
+// without an answer, Repeat is tried first instead.
 const (
 	Nudge   Remedy = "nudge"  // mark the end of speech again
 	Resume  Remedy = "resume" // another connection, the same session
@@ -25,7 +25,7 @@ const (
 	Repeat  Remedy = "again" // replay the input at once, where the model has ended its turn without an answer
 )
 
-// stallWatch tracks a model that has fallen silent. Each remedy is tried for a while before the next.
+// stallWatch tracks how a model that does not answer is handled. Each remedy gets some time before the next is tried.
 type stallWatch struct {
 	trigger         Trigger
 	stage           int  // number of remedies tried
@@ -36,33 +36,33 @@ type stallWatch struct {
 	isNoise     bool // all remedies have failed for speech that may be noise; for more of it only Nudge is tried
 }
 
-// nextRemedy returns the next remedy for a silent model. sure and aside are those of [AnswerAbandoned]. handle means
-// that the session can be resumed.
-func (w *stallWatch) nextRemedy(sure, aside, handle bool) Remedy {
-	// The first unanswered question may be a remark to another person. The session counts as dead after two in a row,
-	// then after four, eight and so on. A fresh session may be dead as well, so there are more restarts. They become
-	// rarer because a television may talk all day.
-	suspect := sure && w.missedCount > 0 && (w.missedCount+1)&w.missedCount == 0
+// nextRemedy returns the next remedy for a model that sends nothing. isCertain and maybeAside are Sure and Aside of
+// [AnswerAbandoned].
+func (w *stallWatch) nextRemedy(isCertain, maybeAside, canResume bool) Remedy {
+	// The first unanswered question may have been a remark to another person. After two in a row the session counts as
+	// dead and is restarted. The new session may be dead as well, so it is restarted again after four, eight and so on.
+	// Restarts become rarer because a television may talk all day.
+	suspect := isCertain && w.missedCount > 0 && (w.missedCount+1)&w.missedCount == 0
 	switch w.stage++; {
 	case w.stage == 1:
 		return Nudge
 	case suspect && w.stage == 2:
 		w.stage = 3
 		return Restart
-	case w.missedCount > 0 || w.isNoise && !sure:
+	case w.missedCount > 0 || w.isNoise && !isCertain:
 		return GiveUp
-	case w.stage == 2 && handle:
+	case w.stage == 2 && canResume:
 		return Resume
-	case w.stage <= 3 && !aside:
+	case w.stage <= 3 && !maybeAside:
 		w.stage = 3
 		return Restart
 	}
 	return GiveUp
 }
 
-// nextAfterEmptyTurn returns the remedy for a turn without an answer: Repeat, then Restart. A restart that has just
-// failed is not repeated.
-func (w *stallWatch) nextAfterEmptyTurn() Remedy {
+// nextRemedyAfterEmptyTurn returns the next remedy for a turn that has ended without an answer: Repeat, then Restart.
+// If a restart has just failed, it returns GiveUp.
+func (w *stallWatch) nextRemedyAfterEmptyTurn() Remedy {
 	const repeated, restarted = 2, 3
 	switch {
 	case w.stage < repeated && w.trigger != ForTool:
@@ -75,10 +75,10 @@ func (w *stallWatch) nextAfterEmptyTurn() Remedy {
 	return GiveUp
 }
 
-// countSuperseded counts a question as unanswered when the person asks the next one, and reports whether it did. The
-// question must be typed text, or speech that the model has understood, and a remedy beyond Nudge was tried. Otherwise
-// new speech may continue the same question.
-func (w *stallWatch) countSuperseded() bool {
+// countMissedQuestion is called when the person speaks or types again. It counts the previous question as missed if the
+// model has not answered it. The question must be typed text, or speech that the model has understood, and a remedy
+// beyond Nudge must have been tried. Otherwise the new speech may just continue the question.
+func (w *stallWatch) countMissedQuestion() (isMissed bool) {
 	if w.stage < 2 || w.trigger != ForText && (w.trigger != ForSpeech || !w.understoodEarly) {
 		return false
 	}

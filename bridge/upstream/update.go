@@ -8,25 +8,26 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// maxChanges limits the changes that wait for a connection.
+// maxChanges limits the changes of the configuration that wait for a result.
 const maxChanges = 16
 
-// trialTime is the duration of the trial of an in-place change. Gemini does not acknowledge a change. To reject it, it
-// closes the connection at once.
+// trialTime is the time after which a change that was sent in place counts as accepted. Gemini does not acknowledge
+// such a change. If it rejects the change, it closes the connection at once.
 const trialTime = 500 * time.Millisecond
 
 // ConfigChange is a change of the configuration, to be sent to Gemini. A [ConfigResult] answers it.
 type ConfigChange struct {
 	Config liveconfig.Config
-	// Rejection is the reason why the owner itself rejects the change, or nil. It becomes the answer to this change, after
-	// the answers to earlier changes.
+	// Rejection is the reason why the owner itself rejects the change, or nil. It becomes the result of this change,
+	// which is reported after the results of earlier changes.
 	Rejection error
 	Origin    any // any value of the owner; the keeper does not use it
 }
 
-// ChangeConfig changes the configuration, with a new connection if the model cannot do it in place. [ConfigResult]
-// answers each call, in order. sent means that the change precedes everything queued later; otherwise it waits.
-func (k *Keeper) ChangeConfig(ctx context.Context, change ConfigChange) (sent bool) {
+// ChangeConfig changes the configuration. If the model cannot do this in place, the connection is replaced. One
+// [ConfigResult] answers each call, in order. isSent means that Gemini gets the change before everything that is queued
+// later. Otherwise the change waits.
+func (k *Keeper) ChangeConfig(ctx context.Context, change ConfigChange) (isSent bool) {
 	if len(k.changes) >= maxChanges {
 		change.Rejection = ErrTooManyChanges
 	}
@@ -38,13 +39,14 @@ func (k *Keeper) ChangeConfig(ctx context.Context, change ConfigChange) (sent bo
 	return k.current.conn != nil && len(k.changes) == k.trialCount()
 }
 
-// PendingChanges returns the number of calls of ChangeConfig without a result.
+// PendingChanges returns the number of calls of ChangeConfig whose results are still to come.
 func (k *Keeper) PendingChanges() int { return len(k.changes) }
 
-// PendingClears returns the number of unanswered calls of ClearContext.
+// PendingClears returns the number of calls of ClearContext that are not complete.
 func (k *Keeper) PendingClears() int { return len(k.pendingClears) }
 
-// trialCount returns how many changes were sent and may still be rejected by Gemini: the first ones of k.changes.
+// trialCount returns the number of changes on trial, which come first in k.changes. They were sent, and Gemini may
+// still reject them.
 func (k *Keeper) trialCount() (n int) {
 	for n < len(k.changes) && k.changes[n].previous != nil {
 		n++
@@ -52,7 +54,7 @@ func (k *Keeper) trialCount() (n int) {
 	return n
 }
 
-// applyChanges processes pending changes while there is a connection.
+// applyChanges processes the pending changes as far as possible while there is a connection.
 func (k *Keeper) applyChanges(ctx context.Context) {
 	for k.current.conn != nil {
 		tried := k.trialCount()
@@ -67,7 +69,7 @@ func (k *Keeper) applyChanges(ctx context.Context) {
 			return
 		}
 		next := &k.changes[tried]
-		update, ok := k.config.InPlace(next.Config)
+		update, ok := k.config.InPlaceUpdate(next.Config)
 		switch {
 		case !ok && tried == 0:
 			k.planReplacement(ctx, reasonUpdate, updateSpare)
@@ -89,21 +91,21 @@ func (k *Keeper) applyChanges(ctx context.Context) {
 	}
 }
 
-// answerChange answers the oldest change. err is the reason of a rejection, or nil.
+// answerChange reports the result of the oldest change. If the change was rejected, err is the reason, otherwise nil.
 func (k *Keeper) answerChange(ctx context.Context, err error) {
 	change := k.changes[0].ConfigChange
 	k.changes = k.changes[1:]
 	k.Notify(ctx, ConfigResult{change, err})
 }
 
-// answerRejectedChanges answers the changes at the front of the queue that the gateway itself rejects.
+// answerRejectedChanges reports the results of the changes at the front of the queue that have a Rejection.
 func (k *Keeper) answerRejectedChanges(ctx context.Context) {
 	for len(k.changes) > 0 && k.changes[0].Rejection != nil {
 		k.answerChange(ctx, k.changes[0].Rejection)
 	}
 }
 
-// onTrialAccepted ends a trial: Gemini has not rejected the changes.
+// onTrialAccepted ends a trial because Gemini has not rejected the changes in time.
 func (k *Keeper) onTrialAccepted(ctx context.Context) {
 	for range k.trialCount() {
 		k.answerChange(ctx, nil)
@@ -120,7 +122,7 @@ func (k *Keeper) onTrialRejected(ctx context.Context, err error) {
 	k.rollBackTrial(ctx)
 }
 
-// rollBackTrial ends a trial, if there is one, and restores the configuration from before the trial.
+// rollBackTrial ends a trial, if one is running, and restores the configuration from before it.
 func (k *Keeper) rollBackTrial(ctx context.Context) {
 	tried := k.trialCount()
 	if tried == 0 {
@@ -135,7 +137,7 @@ func (k *Keeper) rollBackTrial(ctx context.Context) {
 	k.applyConfig(ctx, previous)
 }
 
-// ClearContext continues in a fresh session without history. [ContextCleared] reports the completion.
+// ClearContext continues the conversation in a new session without history. [ContextCleared] reports that this is done.
 func (k *Keeper) ClearContext(ctx context.Context, origin any) {
 	k.Uplink.DiscardAll()
 	k.DiscardReply(ctx)

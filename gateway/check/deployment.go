@@ -36,19 +36,19 @@ type Options struct {
 	// Key is a server key, with which the checks mint a token for each conversation.
 	Key string
 
-	// Origins are the origins of the operator's pages, all of which the gateway must accept.
+	// Origins are the origins of the operator's pages. The gateway must accept each of them.
 	Origins []string
 
 	// Private is the URL of the private listener. If empty, it is not checked.
 	Private string
 
-	// SIP are the addresses of the gateway's telephone lines, as SIP URIs.
+	// SIP lists the SIP URIs at which the gateway receives telephone calls.
 	SIP []string
 
 	// Stay is the time for which an idle socket is kept open, to detect proxies that close it. 0 skips the check.
 	Stay time.Duration
 
-	// Talk is the time for which the voice by WebRTC is measured.
+	// Talk is the time for which the quality of the voice over WebRTC is measured.
 	Talk time.Duration
 
 	// From reports whether WebRTC may use an address of this machine. Nil allows all.
@@ -77,7 +77,8 @@ const (
 	// stepTimeout bounds each network operation.
 	stepTimeout = 10 * time.Second
 
-	// expiryWarning is the remaining life of a certificate below which its check fails. Let's Encrypt's are renewed 30 days before their end.
+	// expiryWarning is the minimum time until a certificate expires; with less, its check fails. Let's Encrypt's
+	// certificates are usually renewed 30 days before they expire.
 	expiryWarning = 14 * 24 * time.Hour
 
 	// maxSkew is the greatest accepted difference between the clocks. Tokens and TURN credentials carry times, so they fail if clocks differ
@@ -85,15 +86,15 @@ const (
 	maxSkew = 30 * time.Second
 )
 
-// CheckGateway runs all checks and returns their results in order. It blocks for about 30 s plus o.Stay. It fails only
-// if o.URL is not a gateway's.
+// CheckGateway runs all checks and returns their results in order. It blocks for about 30 s plus o.Stay. It returns an
+// error only if o.URL is invalid.
 func CheckGateway(ctx context.Context, o Options) ([]Result, error) {
 	base, err := parseURL(o.URL)
 	if err != nil {
 		return nil, err
 	}
 	c := &checkRun{Options: o, base: base}
-	if !c.checkName(ctx) || !c.checkTCP(ctx) || !c.checkHTTP(ctx) {
+	if !c.checkDNS(ctx) || !c.checkTCP(ctx) || !c.checkHTTP(ctx) {
 		return c.lines, nil
 	}
 	c.checkPrivateListener(ctx)
@@ -138,7 +139,7 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-func (c *checkRun) addResult(l Result) bool {
+func (c *checkRun) addResult(l Result) (passed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lines = append(c.lines, l)
@@ -148,12 +149,14 @@ func (c *checkRun) addResult(l Result) bool {
 	return l.Passed
 }
 
-func (c *checkRun) pass(name, format string, args ...any) bool {
+// addPassed adds the result of a check that has passed. It returns true.
+func (c *checkRun) addPassed(name, format string, args ...any) (passed bool) {
 	return c.addResult(Result{Check: name, Passed: true, Found: fmt.Sprintf(format, args...)})
 }
 
-func (c *checkRun) fail(name, found, mend string) bool {
-	return c.addResult(Result{Check: name, Found: found, Remedy: mend})
+// addFailed adds the result of a check that has failed. It returns false.
+func (c *checkRun) addFailed(name, found, remedy string) (passed bool) {
+	return c.addResult(Result{Check: name, Found: found, Remedy: remedy})
 }
 
 func (c *checkRun) portNumber() string {
@@ -166,30 +169,31 @@ func (c *checkRun) portNumber() string {
 	return "80"
 }
 
-func (c *checkRun) checkName(ctx context.Context) bool {
+// checkDNS resolves the gateway's host name.
+func (c *checkRun) checkDNS(ctx context.Context) (ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	addresses, err := net.DefaultResolver.LookupHost(ctx, c.base.Hostname())
 	if err != nil {
-		return c.fail("name", err.Error(), "Add an A or AAAA record for "+c.base.Hostname()+" that points at the gateway or its proxy.")
+		return c.addFailed("name", err.Error(), "Add an A or AAAA record for "+c.base.Hostname()+" that points at the gateway or its proxy.")
 	}
 	c.addresses = addresses
-	return c.pass("name", "%s is %s", c.base.Hostname(), strings.Join(addresses, ", "))
+	return c.addPassed("name", "%s is %s", c.base.Hostname(), strings.Join(addresses, ", "))
 }
 
 // checkTCP connects by TCP, and by TLS if the URL has https.
-func (c *checkRun) checkTCP(ctx context.Context) bool {
+func (c *checkRun) checkTCP(ctx context.Context) (ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	address := net.JoinHostPort(c.base.Hostname(), c.portNumber())
 	began := time.Now()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return c.fail("TCP", err.Error(), "Nothing answers there. Let TCP port "+c.portNumber()+
+		return c.addFailed("TCP", err.Error(), "Nothing answers there. Let TCP port "+c.portNumber()+
 			" through the firewall, and have the gateway (VOXGATE_ADDR) or its proxy listen on it.")
 	}
 	conn.Close()
-	c.pass("TCP", "port %s answers after %v", c.portNumber(), time.Since(began).Round(time.Millisecond))
+	c.addPassed("TCP", "port %s answers after %v", c.portNumber(), time.Since(began).Round(time.Millisecond))
 	c.client = &http.Client{
 		Timeout:       stepTimeout,
 		Transport:     &http.Transport{TLSClientConfig: c.tlsConfig(), Proxy: http.ProxyFromEnvironment, MaxResponseHeaderBytes: 64 << 10},
@@ -197,23 +201,23 @@ func (c *checkRun) checkTCP(ctx context.Context) bool {
 	}
 	if c.base.Scheme != "https" {
 		if ip := net.ParseIP(c.base.Hostname()); c.base.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			c.fail("TLS", "the URL is not https", "Browsers give a page the microphone only on https and on localhost: docs/network.md#tls.")
+			c.addFailed("TLS", "the URL is not https", "Browsers give a page the microphone only on https and on localhost: docs/network.md#tls.")
 		}
 		return true
 	}
 	return c.checkCertificate(ctx, address)
 }
 
-// checkHTTP requests the page, by the host name in the URL.
-func (c *checkRun) checkHTTP(ctx context.Context) bool {
+// checkHTTP requests the page of the gateway by the host name in the URL, which the gateway may refuse.
+func (c *checkRun) checkHTTP(ctx context.Context) (ok bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.String()+"/", nil)
 	if err != nil {
-		return c.fail("HTTP", err.Error(), "")
+		return c.addFailed("HTTP", err.Error(), "")
 	}
 	sentAt := time.Now()
 	res, err := c.client.Do(req)
 	if err != nil {
-		return c.fail("HTTP", err.Error(),
+		return c.addFailed("HTTP", err.Error(),
 			"Something listens there that does not speak HTTP. Is this the gateway's port, and is the scheme right?")
 	}
 	defer res.Body.Close()
@@ -221,31 +225,32 @@ func (c *checkRun) checkHTTP(ctx context.Context) bool {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 	switch {
 	case res.StatusCode == http.StatusMisdirectedRequest:
-		return c.fail("host", "the gateway does not answer to "+c.base.Hostname(),
+		return c.addFailed("host", "the gateway does not answer to "+c.base.Hostname(),
 			"Add it to VOXGATE_HOSTS. A proxy must pass it on: proxy_set_header Host $host;")
 	case res.StatusCode == http.StatusBadGateway, res.StatusCode == http.StatusServiceUnavailable, res.StatusCode == http.StatusGatewayTimeout:
-		return c.fail("HTTP", res.Status, "A proxy answers, and does not reach the gateway: look at the address that it passes requests on to.")
+		return c.addFailed("HTTP", res.Status,
+			"A proxy answers, and does not reach the gateway: look at the address that it passes requests on to.")
 	case res.StatusCode >= 300 && res.StatusCode < 400:
-		return c.fail("HTTP", res.Status+" to "+res.Header.Get("Location"), "Check the address that it leads to.")
+		return c.addFailed("HTTP", res.Status+" to "+res.Header.Get("Location"), "Check the address that it leads to.")
 	case res.StatusCode != http.StatusOK:
-		return c.fail("HTTP", res.Status+": "+firstLine(body), "This is not the gateway's page. Does the proxy pass this path on to it?")
+		return c.addFailed("HTTP", res.Status+": "+firstLine(body), "This is not the gateway's page. Does the proxy pass this path on to it?")
 	}
-	c.pass("HTTP", "the page answers after %v", took.Round(time.Millisecond))
+	c.addPassed("HTTP", "the page answers after %v", took.Round(time.Millisecond))
 	c.checkClock(res.Header.Get("Date"), sentAt.Add(took/2))
 	return true
 }
 
-// checkClock compares the server's clock with ours. It cannot tell which of them is wrong.
+// checkClock compares the server's clock with ours. It cannot tell which of the two clocks is wrong.
 func (c *checkRun) checkClock(date string, now time.Time) {
 	serverTime, err := http.ParseTime(date)
 	if err != nil {
 		return // the response has no Date header
 	}
 	if skew := serverTime.Sub(now).Round(time.Second); skew.Abs() > maxSkew {
-		c.fail("clock", fmt.Sprintf("the server's clock differs by %v from ours", skew),
+		c.addFailed("clock", fmt.Sprintf("the server's clock differs by %v from ours", skew),
 			"Tokens and TURN credentials carry times. Set both machines' clocks by NTP (timedatectl set-ntp true).")
 	} else {
-		c.pass("clock", "within %v of ours", maxSkew)
+		c.addPassed("clock", "within %v of ours", maxSkew)
 	}
 }
 
@@ -256,12 +261,12 @@ func (c *checkRun) checkPrivateListener(ctx context.Context) {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.Private, "/")+"/status", nil)
 	if err != nil {
-		c.fail("private listener", err.Error(), "")
+		c.addFailed("private listener", err.Error(), "")
 		return
 	}
 	res, err := c.client.Do(req)
 	if err != nil {
-		c.fail("private listener", err.Error(), "Is it VOXGATE_PRIVATE_ADDR, and reachable from here?")
+		c.addFailed("private listener", err.Error(), "Is it VOXGATE_PRIVATE_ADDR, and reachable from here?")
 		return
 	}
 	defer res.Body.Close()
@@ -272,23 +277,23 @@ func (c *checkRun) checkPrivateListener(ctx context.Context) {
 		Agents         []struct{ Name, Problem string }
 	}
 	if res.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(res.Body, 1<<20)).Decode(&status) != nil {
-		c.fail("private listener", res.Status,
+		c.addFailed("private listener", res.Status,
 			"Is it the private address (VOXGATE_PRIVATE_ADDR) of a gateway? A name must stand in VOXGATE_HOSTS.")
 		return
 	}
-	c.pass("private listener", "ready: %t, the model is %s", status.Ready, status.Backend)
+	c.addPassed("private listener", "ready: %t, the model is %s", status.Ready, status.Backend)
 	if status.Backend == "emulator" {
-		c.fail("model", "the built-in emulator answers", "Set GEMINI_API_KEY (docs/settings.md#gemini).")
+		c.addFailed("model", "the built-in emulator answers", "Set GEMINI_API_KEY (docs/settings.md#gemini).")
 	}
 	if status.Redis == "down" {
-		c.fail("Redis", "the gateway does not reach it", "Look at VOXGATE_REDIS, and whether the server answers (redis-cli ping).")
+		c.addFailed("Redis", "the gateway does not reach it", "Look at VOXGATE_REDIS, and whether the server answers (redis-cli ping).")
 	}
 	if status.Unrecorded > 0 {
-		c.fail("recordings", fmt.Sprintf("the disk has refused %g", status.Unrecorded), "Is the disk of VOXGATE_RECORDINGS full?")
+		c.addFailed("recordings", fmt.Sprintf("the disk has refused %g", status.Unrecorded), "Is the disk of VOXGATE_RECORDINGS full?")
 	}
 	for _, a := range status.Agents {
 		if a.Problem != "" {
-			c.fail("agent "+a.Name, a.Problem, "gateway check-config says the same before a start.")
+			c.addFailed("agent "+a.Name, a.Problem, "gateway check-config says the same before a start.")
 		}
 	}
 }

@@ -23,25 +23,25 @@ import (
 func (c *checkRun) tlsConfig() *tls.Config { return &tls.Config{RootCAs: c.Roots} }
 
 // checkCertificate checks the TLS handshake and the certificate.
-func (c *checkRun) checkCertificate(ctx context.Context, address string) bool {
+func (c *checkRun) checkCertificate(ctx context.Context, address string) (ok bool) {
 	config := c.tlsConfig()
 	config.ServerName, config.NextProtos = c.base.Hostname(), []string{"http/1.1"}
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return c.fail("TLS", err.Error(), cmp.Or(suggestTLSRemedy(err), "See docs/network.md#tls."))
+		return c.addFailed("TLS", err.Error(), cmp.Or(suggestTLSRemedy(err), "See docs/network.md#tls."))
 	}
 	defer conn.Close()
 	state := conn.(*tls.Conn).ConnectionState()
 	leaf := state.PeerCertificates[0]
 	remaining := time.Until(leaf.NotAfter)
 	if state.NegotiatedProtocol != "" && state.NegotiatedProtocol != "http/1.1" {
-		c.fail("ALPN", "the server chose "+state.NegotiatedProtocol, "WebSockets need HTTP/1.1 here: let the proxy offer it beside h2.")
+		c.addFailed("ALPN", "the server chose "+state.NegotiatedProtocol, "WebSockets need HTTP/1.1 here: let the proxy offer it beside h2.")
 	}
 	if remaining < expiryWarning {
-		return c.fail("TLS", fmt.Sprintf("the certificate ends in %.0f days", remaining.Hours()/24),
+		return c.addFailed("TLS", fmt.Sprintf("the certificate ends in %.0f days", remaining.Hours()/24),
 			"Is it renewed? docs/network.md#tls says how.") || true
 	}
-	return c.pass("TLS", "%s, the certificate is good for %.0f days", tls.VersionName(state.Version), remaining.Hours()/24)
+	return c.addPassed("TLS", "%s, the certificate is good for %.0f days", tls.VersionName(state.Version), remaining.Hours()/24)
 }
 
 // suggestTLSRemedy returns the fix for an error of a certificate, or "" for other errors.
@@ -63,15 +63,16 @@ func suggestTLSRemedy(err error) string {
 	return ""
 }
 
-// openSession opens a conversation as a client does, and reports the result of this check. It returns nil if that fails.
+// openSession opens a conversation as a client does, and reports the result of this check. It returns nil if the
+// conversation cannot be opened.
 func (c *checkRun) openSession(ctx context.Context) *conversation {
 	began := time.Now()
 	s, err := c.dial(ctx)
 	if err != nil {
 		if refused, ok := errors.AsType[*client.UpgradeError](err); ok {
-			c.fail("WebSocket", refused.Error(), suggestUpgradeRemedy(err))
+			c.addFailed("WebSocket", refused.Error(), suggestUpgradeRemedy(err))
 		} else {
-			c.fail("conversation", err.Error(), suggestSessionRemedy(err))
+			c.addFailed("conversation", err.Error(), suggestSessionRemedy(err))
 		}
 		return nil
 	}
@@ -79,15 +80,15 @@ func (c *checkRun) openSession(ctx context.Context) *conversation {
 	began = time.Now()
 	err = s.Send(ctx, "PING", nil)
 	if err == nil {
-		err = s.await(stepTimeout, func(e client.Event) bool { raw, ok := e.(client.Raw); return ok && raw.Type == "PONG" })
+		err = s.awaitEvent(stepTimeout, func(e client.Event) bool { raw, ok := e.(client.Raw); return ok && raw.Type == "PONG" })
 	}
 	if err != nil {
 		s.close()
-		c.fail("WebSocket", "a PING has no answer: "+err.Error(),
+		c.addFailed("WebSocket", "a PING has no answer: "+err.Error(),
 			"A proxy holds messages back: proxy_buffering off; and proxy_http_version 1.1;")
 		return nil
 	}
-	c.pass("WebSocket", "a conversation opens within %v, a message there and back takes %v; %s answers", opened.Round(time.Millisecond),
+	c.addPassed("WebSocket", "a conversation opens within %v, a message there and back takes %v; %s answers", opened.Round(time.Millisecond),
 		time.Since(began).Round(10*time.Microsecond), s.Setup().Backend)
 	return s
 }
@@ -148,10 +149,10 @@ func (c *checkRun) dial(ctx context.Context) (*conversation, error) {
 
 func (c *conversation) close() { _ = c.Close() }
 
-// await reads events until done returns true, for the duration most at the longest. A lost connection is an error, unless
-// done returns true for that event.
-func (c *conversation) await(most time.Duration, done func(client.Event) bool) error {
-	timeout := time.After(most)
+// awaitEvent reads events until isDone returns true, or until the timeout. A lost connection is an error, unless isDone
+// returns true for that event.
+func (c *conversation) awaitEvent(timeout time.Duration, isDone func(client.Event) bool) error {
+	expired := time.After(timeout)
 	for {
 		select {
 		case e, ok := <-c.events:
@@ -159,12 +160,12 @@ func (c *conversation) await(most time.Duration, done func(client.Event) bool) e
 			switch {
 			case !ok:
 				return fmt.Errorf("the conversation has ended: %w", cmp.Or(c.Err(), client.ErrEnded))
-			case done(e):
+			case isDone(e):
 				return nil
 			case isLost:
 				return loss.Err
 			}
-		case <-timeout:
+		case <-expired:
 			return context.DeadlineExceeded
 		}
 	}
@@ -230,11 +231,12 @@ func suggestSessionRemedy(err error) string {
 	return "PROTOCOL.md#errors explains the code; see also the gateway's log."
 }
 
-// checkOrigin requests a WebSocket with the origin of one of the operator's pages, and opens no conversation.
+// checkOrigin requests a WebSocket with the origin of one of the operator's pages. It only tests whether the gateway
+// accepts the origin, and opens no conversation.
 func (c *checkRun) checkOrigin(ctx context.Context, origin string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.String()+"/ws", nil)
 	if err != nil {
-		c.fail("origin "+origin, err.Error(), "")
+		c.addFailed("origin "+origin, err.Error(), "")
 		return
 	}
 	for name, value := range map[string]string{
@@ -252,14 +254,14 @@ func (c *checkRun) checkOrigin(ctx context.Context, origin string) {
 		err = &client.UpgradeError{Status: res.StatusCode, Body: firstLine(body)}
 	}
 	if err != nil {
-		c.fail("origin "+origin, err.Error(), suggestUpgradeRemedy(err))
+		c.addFailed("origin "+origin, err.Error(), suggestUpgradeRemedy(err))
 		return
 	}
-	c.pass("origin "+origin, "may connect")
+	c.addPassed("origin "+origin, "may connect")
 }
 
-// checkIdleSocket keeps a second socket open for Stay, to detect proxies that close it. The gateway pings on it every 5
-// s.
+// checkIdleSocket keeps a second socket open for Stay, to detect proxies that close it. The gateway sends a ping over
+// it every 5 s.
 func (c *checkRun) checkIdleSocket(ctx context.Context) {
 	s, err := c.dial(ctx)
 	if err != nil {
@@ -267,17 +269,17 @@ func (c *checkRun) checkIdleSocket(ctx context.Context) {
 		if c.Token != "" {
 			mend = "A token may be for one conversation, and this is the second: use VOXGATE_CHECK_KEY, or --stay 0."
 		}
-		c.fail("long connections", err.Error(), mend)
+		c.addFailed("long connections", err.Error(), mend)
 		return
 	}
 	defer s.close()
 	began := time.Now()
-	err = s.await(c.Stay, func(client.Event) bool { return false })
+	err = s.awaitEvent(c.Stay, func(client.Event) bool { return false })
 	if isTimeout(err) {
-		c.pass("long connections", "one lasts %v", c.Stay)
+		c.addPassed("long connections", "one lasts %v", c.Stay)
 		return
 	}
-	c.fail("long connections", fmt.Sprintf("cut after %v: %v", time.Since(began).Round(time.Second), err),
+	c.addFailed("long connections", fmt.Sprintf("cut after %v: %v", time.Since(began).Round(time.Second), err),
 		"A proxy cuts connections: proxy_read_timeout and proxy_send_timeout 1h; "+
 			"(HAProxy: timeout tunnel 1h; a load balancer: its idle time-out).")
 }

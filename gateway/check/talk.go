@@ -19,8 +19,8 @@ import (
 	"voxgate/client"
 )
 
-// checkWebRTC connects by WebRTC over each path, and measures the voice on the first. Then it resumes the conversation
-// on a new WebSocket.
+// checkWebRTC connects by WebRTC over each path, and measures the voice over UDP. Then it resumes the conversation on a
+// new WebSocket.
 func (c *checkRun) checkWebRTC(ctx context.Context, s *conversation) {
 	const blocked = "Let UDP to the gateway's port (VOXGATE_UDP_PORT) through the firewall. Behind NAT set VOXGATE_PUBLIC_IP, " +
 		"and VOXGATE_WEBRTC_HOST where the page listens on the loopback alone."
@@ -38,27 +38,28 @@ func (c *checkRun) checkWebRTC(ctx context.Context, s *conversation) {
 	c.checkResume(s)
 }
 
-// checkResume drops the connection without a close frame, and waits until the conversation goes on over another connection.
+// checkResume drops the connection without a close frame, and waits until the client has resumed the conversation over
+// another connection.
 func (c *checkRun) checkResume(s *conversation) {
 	if !s.Setup().IsResumable {
-		c.fail("going on", "the gateway gives no resume token", "VOXGATE_PARK is 0: a lost connection ends the conversation.")
+		c.addFailed("going on", "the gateway gives no resume token", "VOXGATE_PARK is 0: a lost connection ends the conversation.")
 		return
 	}
 	began := time.Now()
 	s.cut()
-	err := s.await(stepTimeout, func(e client.Event) bool { _, lost := e.(client.ConnectionLost); return lost })
+	err := s.awaitEvent(stepTimeout, func(e client.Event) bool { _, lost := e.(client.ConnectionLost); return lost })
 	var resumed client.Resumed
 	if err == nil {
-		err = s.await(stepTimeout, func(e client.Event) (done bool) { resumed, done = e.(client.Resumed); return done })
+		err = s.awaitEvent(stepTimeout, func(e client.Event) (done bool) { resumed, done = e.(client.Resumed); return done })
 	}
 	const fleet = "Behind several gateways all need one VOXGATE_REDIS and VOXGATE_REDIS_SECRET (docs/scaling.md)."
 	switch {
 	case err != nil:
-		c.fail("going on", err.Error(), fleet)
+		c.addFailed("going on", err.Error(), fleet)
 	case resumed.IsNew:
-		c.fail("going on", "a new conversation began", fleet)
+		c.addFailed("going on", "a new conversation began", fleet)
 	default:
-		c.pass("going on", "a conversation whose socket was cut is back after %v", time.Since(began).Round(time.Millisecond))
+		c.addPassed("going on", "a conversation whose socket was cut is back after %v", time.Since(began).Round(time.Millisecond))
 	}
 }
 
@@ -72,51 +73,53 @@ type mediaPath struct {
 	mend     string
 }
 
-// checkPath connects over one path.
-func (c *checkRun) checkPath(ctx context.Context, s *conversation, w mediaPath) bool {
+// checkPath connects over one path. It blocks until the path is connected, for stepTimeout at most, and measures the
+// voice.
+func (c *checkRun) checkPath(ctx context.Context, s *conversation, w mediaPath) (ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, 2*stepTimeout+c.Talk)
 	defer cancel()
 	call, err := newCall(w, c.From)
 	if err != nil {
-		return c.fail(w.name, err.Error(), "")
+		return c.addFailed(w.name, err.Error(), "")
 	}
 	defer call.close()
 	began := time.Now()
 	offered, err := call.exchangeOffer(ctx, s, w.protocol)
 	switch {
 	case err != nil:
-		return c.fail(w.name, err.Error(), "See the gateway's log.")
+		return c.addFailed(w.name, err.Error(), "See the gateway's log.")
 	case offered == 0 && w.optional:
-		return c.pass(w.name, "the gateway has none (VOXGATE_TCP_PORT)")
+		return c.addPassed(w.name, "the gateway has none (VOXGATE_TCP_PORT)")
 	case offered == 0:
-		return c.fail(w.name, "the gateway names no address for it", w.mend)
+		return c.addFailed(w.name, "the gateway names no address for it", w.mend)
 	}
 	select {
 	case <-call.connected:
 	case <-time.After(stepTimeout):
-		return c.fail(w.name, fmt.Sprintf("no connection within %v", stepTimeout), w.mend)
+		return c.addFailed(w.name, fmt.Sprintf("no connection within %v", stepTimeout), w.mend)
 	case <-ctx.Done():
-		return c.fail(w.name, "stopped", "")
+		return c.addFailed(w.name, "stopped", "")
 	}
 	found := fmt.Sprintf("connected after %v", time.Since(began).Round(time.Millisecond))
-	if trip := call.roundTrip(); trip > 0 {
+	if trip, ok := call.roundTrip(); ok {
 		found += fmt.Sprintf(", round trip %v", trip.Round(10*time.Microsecond))
 	}
-	c.pass(w.name, "%s", found)
+	c.addPassed(w.name, "%s", found)
 	if w.sound {
 		c.measureVoice(ctx, s, call)
 	}
 	return true
 }
 
-// measureVoice makes the model speak, and measures loss and jitter of its voice.
+// measureVoice makes the model speak, and measures the loss and jitter of the voice. It blocks until c.Talk has passed
+// since the first packet.
 func (c *checkRun) measureVoice(ctx context.Context, s *conversation, call *call) {
 	speaking, stop := context.WithCancel(ctx)
 	defer stop()
 	var up sync.WaitGroup
 	up.Go(func() { call.sendSilence(speaking) })
 	if err := s.SendText(ctx, "Please count slowly, in words, from one to twenty."); err != nil {
-		c.fail("voice", err.Error(), "")
+		c.addFailed("voice", err.Error(), "")
 		return
 	}
 	select {
@@ -132,29 +135,30 @@ func (c *checkRun) measureVoice(ctx context.Context, s *conversation, call *call
 	up.Wait()
 	h := call.readStats()
 	if h.packets == 0 {
-		c.fail("voice", "WebRTC is connected, but no sound came",
+		c.addFailed("voice", "WebRTC is connected, but no sound came",
 			"The model has not answered, or a firewall passes only the first packets. See the gateway's log.")
 		return
 	}
 	lossPercent := float64(h.lost) / float64(h.packets+h.lost) * 100
 	found := fmt.Sprintf("%d packets came, %.1f %% were lost, jitter %v", h.packets, lossPercent, h.jitter.Round(100*time.Microsecond))
 	if lossPercent > 5 {
-		c.fail("voice", found, "The network between here and the gateway loses packets: look at it with mtr, or try from elsewhere.")
+		c.addFailed("voice", found, "The network between here and the gateway loses packets: look at it with mtr, or try from elsewhere.")
 		return
 	}
-	c.pass("voice", "%s", found)
+	c.addPassed("voice", "%s", found)
 }
 
-// forbiddenAddresses lists addresses that a relay must not reach: its own machine, inner networks, a cloud's metadata, an
-// unrelated host. The check only requests permissions for them, and sends no data.
+// forbiddenAddresses lists addresses that a TURN relay must not reach: the relay's own machine, an inner network, a
+// cloud's metadata server, and an unrelated host. The check only requests permissions for these addresses, and sends no
+// data.
 var forbiddenAddresses = []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "192.0.2.1"}
 
 // checkRelay checks a TURN server with the credentials that the gateway gives to clients.
 func (c *checkRun) checkRelay(ctx context.Context, s *conversation, address string, server client.ICEServer) {
 	name := "relay " + address
-	client, stop, err := turnClient(ctx, address, server, c.tlsConfig())
+	client, stop, err := dialTURN(ctx, address, server, c.tlsConfig())
 	if err != nil {
-		c.fail(name, err.Error(), cmp.Or(suggestTLSRemedy(err), "Let the port through the firewall of the TURN server."))
+		c.addFailed(name, err.Error(), cmp.Or(suggestTLSRemedy(err), "Let the port through the firewall of the TURN server."))
 		return
 	}
 	defer stop()
@@ -164,7 +168,7 @@ func (c *checkRun) checkRelay(ctx context.Context, s *conversation, address stri
 		if strings.Contains(err.Error(), "error 401") || strings.Contains(err.Error(), "error 400") { // 401 from coturn, 400 from Pion
 			mend = "VOXGATE_TURN_SECRET must be coturn's static-auth-secret, and coturn needs use-auth-secret."
 		}
-		c.fail(name, err.Error(), mend)
+		c.addFailed(name, err.Error(), mend)
 		return
 	}
 	defer relayed.Close()
@@ -178,7 +182,7 @@ func (c *checkRun) checkRelay(ctx context.Context, s *conversation, address stri
 		}
 	}
 	if len(open) > 0 {
-		c.fail(name, "it relays to "+strings.Join(open, ", ")+", too",
+		c.addFailed(name, "it relays to "+strings.Join(open, ", ")+", too",
 			"Strangers can reach inner machines through it: denied-peer-ip=0.0.0.0-255.255.255.255 "+
 				"and allowed-peer-ip= the gateway's (docs/network.md).")
 	}
@@ -188,8 +192,8 @@ func (c *checkRun) checkRelay(ctx context.Context, s *conversation, address stri
 	})
 }
 
-// turnClient connects to a TURN server at address, a URL, with the credentials of server. stop closes the connection.
-func turnClient(
+// dialTURN connects to a TURN server at address, a URL, with the credentials of server. stop closes the connection.
+func dialTURN(
 	ctx context.Context, address string, server client.ICEServer, config *tls.Config,
 ) (client *turn.Client, stop func(), err error) {
 	scheme, rest, _ := strings.Cut(address, ":")
@@ -248,7 +252,8 @@ type call struct {
 	in voiceStats // guarded by mu
 }
 
-// voiceStats holds the packets, loss and jitter of a received voice: RFC 3550, section 6.4.1 and appendix A.8 for the jitter.
+// voiceStats counts the received packets of a voice and the lost ones (RFC 3550, section 6.4.1), and holds its jitter
+// (RFC 3550, appendix A.8).
 type voiceStats struct {
 	packets, lost int
 	jitter        time.Duration
@@ -259,18 +264,18 @@ type voiceStats struct {
 
 const opusRate = 48000
 
-func newCall(w mediaPath, from func(net.IP) bool) (*call, error) {
+func newCall(path mediaPath, ipFilter func(net.IP) bool) (*call, error) {
 	var settings webrtc.SettingEngine
 	settings.SetIncludeLoopbackCandidate(true)
 	settings.SetNetworkTypes([]webrtc.NetworkType{
 		webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6, webrtc.NetworkTypeTCP4, webrtc.NetworkTypeTCP6,
 	})
-	if from != nil {
-		settings.SetIPFilter(from)
+	if ipFilter != nil {
+		settings.SetIPFilter(ipFilter)
 	}
 	config := webrtc.Configuration{}
-	if w.server != nil {
-		config.ICEServers, config.ICETransportPolicy = []webrtc.ICEServer{*w.server}, webrtc.ICETransportPolicyRelay
+	if path.server != nil {
+		config.ICEServers, config.ICETransportPolicy = []webrtc.ICEServer{*path.server}, webrtc.ICETransportPolicyRelay
 	}
 	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(config)
 	if err != nil {
@@ -297,7 +302,9 @@ func newCall(w mediaPath, from func(net.IP) bool) (*call, error) {
 
 func (c *call) close() { _ = c.pc.GracefulClose() }
 
-// exchangeOffer sends an offer by the socket, and adds the gateway's candidates of one protocol. It returns their number.
+// exchangeOffer sends an offer over the WebSocket and waits for the answer. Of the gateway's candidates, it adds only
+// those of one protocol, and returns their number. It blocks until the gateway has answered and sent all candidates,
+// for stepTimeout at most per step.
 func (c *call) exchangeOffer(ctx context.Context, s *conversation, protocol string) (candidates int, err error) {
 	offer, err := c.pc.CreateOffer(nil)
 	if err != nil {
@@ -319,7 +326,7 @@ func (c *call) exchangeOffer(ctx context.Context, s *conversation, protocol stri
 	answer, all := "", false
 	var found []webrtc.ICECandidateInit
 	var refused error
-	err = s.await(stepTimeout, func(e client.Event) bool {
+	err = s.awaitEvent(stepTimeout, func(e client.Event) bool {
 		if failure, ok := e.(client.Failure); ok {
 			refused = failure.Err
 		}
@@ -416,8 +423,8 @@ func (c *call) countPackets(track *webrtc.TrackRemote) {
 	}
 }
 
-// addPacket counts a packet with its RTP sequence number, and adds its transit time to the jitter. A packet that arrives
-// after a later one was counted as lost; this count is taken back.
+// addPacket counts a packet with its RTP sequence number, and adds its transit time to the jitter. If the packet
+// arrives after a later one, it was counted as lost before, and addPacket corrects that.
 func (in *voiceStats) addPacket(sequence uint16, transit time.Duration) {
 	switch gap := int16(sequence - in.last); {
 	case in.packets == 0:
@@ -441,12 +448,12 @@ func (c *call) readStats() voiceStats {
 	return c.in
 }
 
-// roundTrip returns the round-trip time of the ICE checks, or 0 if it is unknown.
-func (c *call) roundTrip() time.Duration {
+// roundTrip returns the round-trip time of the ICE checks. ok is false if it is unknown.
+func (c *call) roundTrip() (trip time.Duration, ok bool) {
 	for _, s := range c.pc.GetStats() {
 		if pair, ok := s.(webrtc.ICECandidatePairStats); ok && pair.Nominated && pair.CurrentRoundTripTime > 0 {
-			return time.Duration(pair.CurrentRoundTripTime * float64(time.Second))
+			return time.Duration(pair.CurrentRoundTripTime * float64(time.Second)), true
 		}
 	}
-	return 0
+	return 0, false
 }

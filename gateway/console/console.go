@@ -28,7 +28,7 @@ import (
 // ResponseTimeout bounds a response of the console, which may be a profile of a minute.
 const ResponseTimeout = 2 * time.Minute
 
-// Options configures a Console.
+// Options configures a [Console].
 type Options struct {
 	Host        *bridge.Host
 	Admission   signaling.Options // the same as for the gateway's other endpoints; Origins has no effect
@@ -38,8 +38,8 @@ type Options struct {
 	HasStore    bool        // several gateways share a Redis
 	IsStoreDown func() bool // reports whether the Redis does not answer
 
-	Metrics    prometheus.Gatherer
-	CountToday func() (begun int, dollars float64) // conversations and their cost since midnight (UTC), or since the start
+	Metrics         prometheus.Gatherer
+	ReadTodayCounts func() (begun int, dollars float64) // conversations and their cost since midnight (UTC), or since the start
 
 	History         *History // ended conversations of this gateway
 	Agents          *agents.Folder
@@ -95,7 +95,7 @@ func (c *Console) newPage() (http.Handler, error) {
 	c.server = signaling.NewServer(admission, append(conversations.Endpoints(),
 		signaling.Endpoint{Pattern: "GET /status", Handler: http.HandlerFunc(c.serveStatus)},
 		signaling.Endpoint{Pattern: "GET /ended", Handler: http.HandlerFunc(c.serveHistory)},
-		signaling.Endpoint{Pattern: "GET /ended/{id}/words", Handler: http.HandlerFunc(c.serveWords)},
+		signaling.Endpoint{Pattern: "GET /ended/{id}/words", Handler: http.HandlerFunc(c.serveTranscript)},
 		signaling.Endpoint{Pattern: "GET /ended/{id}/recordings/{number}", Handler: http.HandlerFunc(c.serveRecording)},
 		signaling.Endpoint{Pattern: "GET /v1/sessions/{id}/ticket", Handler: http.HandlerFunc(tickets.issueTicket)},
 		signaling.Endpoint{Pattern: "/", Handler: files.Handler(client.Status{}, nil)})...)
@@ -106,7 +106,8 @@ func (c *Console) newPage() (http.Handler, error) {
 }
 
 // newHandler returns the handler of the private address. /healthz means that the process runs, /readyz that it takes
-// calls. The profiler at /debug/pprof/ lacks the command line, which may hold a secret. page serves the rest.
+// calls. The profiler at /debug/pprof/ does not show the command line, which may hold a secret. page serves all other
+// paths.
 func (c *Console) newHandler(page http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
@@ -126,7 +127,7 @@ func (c *Console) newHandler(page http.Handler) http.Handler {
 		case signaling.RejectUnknownHost(w, r, c.Admission.Hosts):
 		case r.Method == http.MethodPost && len(r.Header.Values("Origin")) > 0:
 			http.Error(w, "Web pages may not send POST requests to this address.", http.StatusForbidden)
-		case isForeignRequest(r):
+		case isForbiddenRequest(r):
 			http.Error(w, "Pages of other origins may not read this address.", http.StatusForbidden)
 		default:
 			mux.ServeHTTP(w, r)
@@ -146,22 +147,22 @@ func (c *Console) serveReadiness(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// isForeignRequest reports whether a request of another origin's page must be rejected. Such a page may link to the
-// console, but not keep the profiler busy.
-func isForeignRequest(r *http.Request) bool {
+// isForbiddenRequest reports whether a request must be rejected because another origin's page has sent it. Such a page
+// may link to the console, but must not start the profiler.
+func isForbiddenRequest(r *http.Request) bool {
 	profiles := strings.HasPrefix(r.URL.Path, "/debug/")
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "none", "same-origin": // a URL that a person has typed, or one of our own pages
 		return false
 	case "": // not a browser, or one that reaches a remote host without TLS and therefore omits the header
-		return profiles && (namesOtherHost(r, "Origin") || namesOtherHost(r, "Referer"))
+		return profiles && (hasOtherHost(r, "Origin") || hasOtherHost(r, "Referer"))
 	}
 	leads := r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 	return profiles || !leads
 }
 
-// namesOtherHost reports whether a header holds a URL with another host than that of the request.
-func namesOtherHost(r *http.Request, header string) bool {
+// hasOtherHost reports whether a header holds a URL with another host than that of the request.
+func hasOtherHost(r *http.Request, header string) bool {
 	text := r.Header.Get(header)
 	u, err := url.Parse(text)
 	return text != "" && (err != nil || !strings.EqualFold(u.Host, r.Host))

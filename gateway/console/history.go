@@ -33,7 +33,7 @@ const (
 	maxCallFile = 1 << 20 // bytes: larger call files are left out
 )
 
-// otherReasons replaces the reasons of failed dials after the first maxReasons different ones.
+// otherReasons counts the failed dials whose reasons are not among the first maxReasons different ones.
 const otherReasons = "other reasons"
 
 // History remembers the newest conversations that have ended, and the latency and cost of the last hours. Its methods may be called
@@ -93,7 +93,7 @@ type entry struct {
 	Cut  bool      `json:"cut,omitempty"` // interrupted
 }
 
-// order is an order of the operator's backend.
+// order is an intervention in a running conversation, by an operator or the operator's backend.
 type order struct {
 	At   time.Time `json:"at"`
 	By   string    `json:"by,omitempty"` // name of the server key
@@ -184,7 +184,7 @@ func (h *History) Observe(id string, o bridge.Observation) {
 	case bridge.SessionStarted:
 		h.running[id] = notes
 	case bridge.DialOutcome:
-		if notes.dialError = explainDial(o.Err); notes.dialError != "" {
+		if notes.dialError = describeDialError(o.Err); notes.dialError != "" {
 			h.countDialError(notes.dialError)
 		}
 		h.unreached = ""
@@ -193,23 +193,23 @@ func (h *History) Observe(id string, o bridge.Observation) {
 		}
 	case bridge.TurnEnd:
 		if l := o.Latency.Total(); l > 0 {
-			hour := h.thisHour()
+			hour := h.ensureCurrentHour()
 			notes.latency, notes.answers = notes.latency+l, notes.answers+1
 			hour.latency, hour.answers = hour.latency+l, hour.answers+1
 		}
 	case bridge.SpendingReport:
-		h.thisHour().Dollars += o.Dollars
+		h.ensureCurrentHour().Dollars += o.Dollars
 	case bridge.Steered: // after the end of the conversation, an order is not kept
 		if len(notes.orders) < maxOrders {
-			notes.orders = append(notes.orders, order{time.Now().UTC(), o.By, o.What, o.Text})
+			notes.orders = append(notes.orders, order{o.At.UTC(), o.By, o.What, o.Text})
 		}
 	case bridge.SessionEnded:
 		delete(h.running, id)
-		h.addEnded(o, notes)
+		h.addEndedCall(o, notes)
 	}
 }
 
-func (h *History) addEnded(e bridge.SessionEnded, notes *callNotes) {
+func (h *History) addEndedCall(e bridge.SessionEnded, notes *callNotes) {
 	if e.HasMoved() {
 		return
 	}
@@ -218,9 +218,9 @@ func (h *History) addEnded(e bridge.SessionEnded, notes *callNotes) {
 		StartedAt: e.Started.UTC(), EndedAt: e.At.UTC(), Outcome: e.Code(), Failed: e.HasFailed(), Reason: bridge.DescribeEnd(e.Reason),
 		Turns: e.Turns, Tokens: e.Tokens, Dollars: e.Dollars, Recordings: e.Recordings, Orders: notes.orders, key: e.Key,
 	}
-	left := maxWords
+	room := maxWords
 	for _, t := range slices.Backward(e.Transcript) {
-		if left -= len(t.Content); left < 0 {
+		if room -= len(t.Content); room < 0 {
 			break
 		}
 		c.words = append(c.words, entry{t.Role, t.Time.UTC(), t.Content, t.Interrupted})
@@ -240,8 +240,9 @@ func (h *History) addEnded(e bridge.SessionEnded, notes *callNotes) {
 	h.pastCalls = h.pastCalls[max(0, len(h.pastCalls)-maxEnded):]
 }
 
-// thisHour returns the counts of the current hour. h.mu must be held.
-func (h *History) thisHour() *hourStatus {
+// ensureCurrentHour returns the counts of the current hour. It adds them first if the hour has just begun. The caller
+// must hold h.mu.
+func (h *History) ensureCurrentHour() *hourStatus {
 	h.dropOldHours()
 	now := time.Now().UTC().Truncate(time.Hour)
 	if n := len(h.hours); n == 0 || h.hours[n-1].At != now {
@@ -250,14 +251,14 @@ func (h *History) thisHour() *hourStatus {
 	return &h.hours[len(h.hours)-1]
 }
 
-// dropOldHours drops the counts of hours that are not among the last 24. h.mu must be held.
+// dropOldHours drops the counts of hours that are not among the last 24. The caller must hold h.mu.
 func (h *History) dropOldHours() {
 	oldest := time.Now().UTC().Truncate(time.Hour).Add(-(maxHours - 1) * time.Hour)
 	h.hours = slices.DeleteFunc(h.hours, func(hour hourStatus) bool { return hour.At.Before(oldest) })
 }
 
-// explainDial says in a few words why the model could not be reached, or returns "".
-func explainDial(err error) string {
+// describeDialError says in a few words why the model could not be reached, or returns "".
+func describeDialError(err error) string {
 	var dns *net.DNSError
 	var certificate *x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -289,7 +290,7 @@ func (h *History) dialErrors() (counts map[string]int, unreached string) {
 	return maps.Clone(h.dials), h.unreached
 }
 
-// countDialError counts a failed dial. h.mu must be held.
+// countDialError counts a failed dial. The caller must hold h.mu.
 func (h *History) countDialError(reason string) {
 	if _, isKnown := h.dials[reason]; !isKnown && len(h.dials) >= maxReasons {
 		reason = otherReasons
@@ -304,14 +305,15 @@ type historyAnswer struct {
 	Hours         []hourStatus       `json:"hours"`         // the last 24 hours, oldest first; hours without answers and cost are left out
 }
 
-// serveHistory serves GET /ended: the ended conversations that the key may watch, also those of other gateways.
+// serveHistory serves GET /ended. It lists the ended conversations that the key may watch, including those of other
+// gateways.
 func (c *Console) serveHistory(w http.ResponseWriter, r *http.Request) {
 	key, err := access.From(r.Context()).RequireWatcher()
 	if err != nil {
 		access.WriteError(w, err)
 		return
 	}
-	answer := c.History.answerFor(key, c.Host)
+	answer := c.History.visibleHistory(key, c.Host)
 	others, _ := backend.AskOtherNodes[historyAnswer](c.Host, r, nodePath)
 	for node, other := range others {
 		for _, e := range other.Conversations {
@@ -338,12 +340,12 @@ func (h *History) Endpoint(host *bridge.Host) signaling.Endpoint {
 			access.WriteError(w, err)
 			return
 		}
-		access.WriteJSON(w, http.StatusOK, h.answerFor(key, host))
+		access.WriteJSON(w, http.StatusOK, h.visibleHistory(key, host))
 	})}
 }
 
-// find returns an ended conversation that the key may watch.
-func (h *History) find(id string, key access.Watcher) (e endedCall, ok bool) {
+// findCall returns an ended conversation that the key may watch.
+func (h *History) findCall(id string, key access.Watcher) (e endedCall, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range slices.Backward(h.pastCalls) {
@@ -354,14 +356,14 @@ func (h *History) find(id string, key access.Watcher) (e endedCall, ok bool) {
 	return e, false
 }
 
-// serveWords serves GET /ended/{id}/words: {"transcript": [{role, at, text, cut?}]}.
-func (c *Console) serveWords(w http.ResponseWriter, r *http.Request) {
+// serveTranscript serves GET /ended/{id}/words: {"transcript": [{role, at, text, cut?}]}.
+func (c *Console) serveTranscript(w http.ResponseWriter, r *http.Request) {
 	key, err := access.From(r.Context()).RequireWatcher()
 	if err != nil {
 		access.WriteError(w, err)
 		return
 	}
-	e, ok := c.History.find(r.PathValue("id"), key)
+	e, ok := c.History.findCall(r.PathValue("id"), key)
 	if ok && e.callFile != "" {
 		_, e.words, err = readCallFile(e.callFile)
 	}
@@ -379,13 +381,13 @@ func (c *Console) serveRecording(w http.ResponseWriter, r *http.Request) {
 		access.WriteError(w, err)
 		return
 	}
-	e, ok := c.History.find(r.PathValue("id"), key)
+	e, ok := c.History.findCall(r.PathValue("id"), key)
 	number, err := strconv.Atoi(r.PathValue("number"))
 	if !ok || err != nil || number < 0 || number >= len(e.Recordings) || c.RecordingFolder == "" {
 		access.WriteNotFound(w, "This recording does not exist.")
 		return
 	}
-	// Only files of the folder are served, whatever a call file says.
+	// filepath.Base ensures that a manipulated call file cannot name a file outside the folder.
 	f, err := os.Open(filepath.Join(c.RecordingFolder, filepath.Base(e.Recordings[number])))
 	if err != nil {
 		access.WriteNotFound(w, "This recording is not in the folder of recordings any more.")
@@ -396,8 +398,8 @@ func (c *Console) serveRecording(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, f)
 }
 
-// answerFor returns the history that a key may see.
-func (h *History) answerFor(key access.Watcher, host *bridge.Host) historyAnswer {
+// visibleHistory returns the history that a key may see.
+func (h *History) visibleHistory(key access.Watcher, host *bridge.Host) historyAnswer {
 	answer := historyAnswer{Conversations: []endedCall{}, Running: map[string][]order{}, Hours: []hourStatus{}}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -107,7 +107,7 @@ func TestWordsAndRecordings(t *testing.T) {
 	}
 	c := &Console{Options: Options{History: h, RecordingFolder: recordings}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /ended/{id}/words", c.serveWords)
+	mux.HandleFunc("GET /ended/{id}/words", c.serveTranscript)
 	mux.HandleFunc("GET /ended/{id}/recordings/{number}", c.serveRecording)
 	url := serveConsole(t, c, mux)
 	for _, test := range []struct {
@@ -205,7 +205,7 @@ func TestDialErrorsInWords(t *testing.T) {
 		"connection closed by the other side":   syscall.ECONNRESET,
 		bridge.AsError(errors.New("x")).Message: errors.New("x"),
 	} {
-		if got := explainDial(err); got != want {
+		if got := describeDialError(err); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// status is the body of GET /status. Counts are since the start.
+// status is the body of GET /status. The counts begin when the gateway starts.
 type status struct {
 	Started           time.Time          `json:"startedAt"`
 	Backend           string             `json:"backend"`              // backend of the conversations: gemini, vertex or emulator
@@ -75,7 +75,7 @@ func (c *Console) serveStatus(w http.ResponseWriter, _ *http.Request) {
 		RecordingFailures: sumCounts(counted["voxgate_recordings_failed_total"]), Agents: []agentStatus{},
 	}
 	s.DialErrors, s.Unreached = c.History.dialErrors()
-	s.Today.SessionsBegun, s.Today.Dollars = c.CountToday()
+	s.Today.SessionsBegun, s.Today.Dollars = c.ReadTodayCounts()
 	for _, folder := range []string{c.RecordingFolder, c.CallFolder} {
 		if free, total, ok := diskSpace(folder); ok {
 			s.Disks = append(s.Disks, diskStatus{folder, free, total})

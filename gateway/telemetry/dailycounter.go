@@ -28,7 +28,7 @@ func (d *dailyCounter) observe(o bridge.Observation) {
 	}
 }
 
-func (d *dailyCounter) readCounts() (begun int, dollars float64) {
+func (d *dailyCounter) readCounts() (sessionsBegun int, dollars float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.startNewDay()

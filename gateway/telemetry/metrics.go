@@ -49,11 +49,11 @@ type metrics struct {
 	dayCounter dailyCounter
 }
 
-// answerBuckets are the buckets for latencies, in seconds: from the gateway's own delay (ms) to a thinking model's time
-// (10 s).
+// answerBuckets are the buckets for latencies, in seconds. They reach from the gateway's own delay of a few ms to the
+// 10 s that a thinking model may take.
 var answerBuckets = []float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32, .64, 1, 1.5, 2.5, 5, 10}
 
-// newMetrics registers all metrics but those of the host. buildLabels are the versions of this build.
+// newMetrics registers all metrics except those of the host. buildLabels contains the versions of this build.
 func newMetrics(buildLabels map[string]string) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -68,7 +68,7 @@ func newMetrics(buildLabels map[string]string) *metrics {
 	}
 	m.sessionsBegun = counter("sessions_begun_total", "Conversations that began, by endpoint.", "door")
 	m.sessionsEnded = counter("sessions_ended_total", "Conversations that ended, by endpoint and reason.", "door", "reason")
-	// The buckets reach from a call to a wrong number (5 s) to a long meeting (2 h).
+	// The buckets reach from 5 s (a wrong number) to 2 h (a long meeting).
 	m.duration = histogram("session_seconds", "Duration of conversations.",
 		[]float64{5, 15, 60, 180, 600, 1800, 3600, 7200}).WithLabelValues().(prometheus.Histogram)
 	m.turns = counter(
@@ -85,7 +85,7 @@ func newMetrics(buildLabels map[string]string) *metrics {
 		[]float64{.1, .15, .2, .3, .4, .5, .75, 1, 1.5, 2.5, 5}).WithLabelValues().(prometheus.Histogram)
 	m.turnTaking = counter("turn_taking_total",
 		"Decisions of the gateway about turns: ended, retracted (the person went on), held (an answer, by a sound), resumed, cut.", "decision")
-	// The buckets reach from tools in the gateway (ms) to questions that a person answers (5 min).
+	// The buckets reach from ms (tools in the gateway) to 5 min (questions that a person must answer).
 	m.calls = histogram("tool_call_seconds",
 		"Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
 		[]float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300}, "where", "outcome")
@@ -115,7 +115,7 @@ func newMetrics(buildLabels map[string]string) *metrics {
 		"Stalls of the model when an answer was due, by remedy: nudge, resume, fresh, again.", "remedy")
 	m.emptyTurns = counter("model_empty_turns_total",
 		"Turns of the model that ended without the answer that was due, by reason: none, text_only, or Google's turnCompleteReason.", "reason")
-	m.registerMedia(counter, histogram)
+	m.registerMediaMetrics(counter, histogram)
 	built := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "voxgate_build_info", Help: "1, with the versions of this build as labels.", ConstLabels: buildLabels,
 	})
@@ -126,8 +126,8 @@ func newMetrics(buildLabels map[string]string) *metrics {
 	return m
 }
 
-// registerMedia registers the metrics of sound: frames in queues, and RTP.
-func (m *metrics) registerMedia(
+// registerMediaMetrics registers the metrics of audio: frames in queues, and RTP statistics.
+func (m *metrics) registerMediaMetrics(
 	counter func(name, help string, labels ...string) *prometheus.CounterVec,
 	histogram func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec,
 ) {
@@ -147,8 +147,8 @@ func (m *metrics) registerMedia(
 	m.concealed = counter("rtp_concealed_seconds_total", "Concealed audio in place of lost packets of microphones.").WithLabelValues()
 }
 
-// createSeries creates the series whose labels are known in advance. Without this, their rate would be absent, and not 0,
-// before the first event.
+// createSeries creates the series whose labels are known in advance. Otherwise the rate of such a series would be
+// missing before the first event, instead of 0.
 func (m *metrics) createSeries() {
 	for _, part := range []string{"model", "gateway", "roundtrip"} {
 		m.answerPart.WithLabelValues(part)
@@ -186,8 +186,9 @@ func (m *metrics) createSeries() {
 	}
 }
 
-// registerHost registers the metrics that are read on each scrape: from the host, and the state of the shared store.
-func (m *metrics) registerHost(host *bridge.Host, isStoreDown func() bool) {
+// registerHostMetrics registers the metrics whose values are computed on each scrape, from the host and from the state
+// of the shared store.
+func (m *metrics) registerHostMetrics(host *bridge.Host, isStoreDown func() bool) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "voxgate_store_down", Help: "1 while the Redis that gateways share does not answer.",
 	}, func() float64 {
@@ -204,7 +205,7 @@ func (m *metrics) registerHost(host *bridge.Host, isStoreDown func() bool) {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "voxgate_panics_total", Help: "Recovered panics, each of which ended one call, by the kind of goroutine.",
 			ConstLabels: prometheus.Labels{"place": place},
-		}, func() float64 { return float64(crash.Count(place)) }))
+		}, func() float64 { return float64(crash.PanicCount(place)) }))
 	}
 }
 
@@ -229,7 +230,7 @@ func (sc sessionCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// judgeCollector reads the counts of the end-of-turn model on each scrape. Without a model all are 0.
+// judgeCollector reads the counts of the end-of-turn model on each scrape. Without a model all counts are 0.
 type judgeCollector struct{ stats func() smartturn.Stats }
 
 var (
@@ -264,7 +265,7 @@ func (c judgeCollector) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(judgeCPUDesc, prometheus.CounterValue, s.CPU.Seconds())
 }
 
-// countCallFileFailure counts a conversation whose file was not written. A nil m does nothing.
+// countCallFileFailure counts a conversation whose file was not written. m may be nil.
 func (m *metrics) countCallFileFailure() {
 	if m != nil {
 		m.callFileFailures.Inc()
@@ -318,7 +319,7 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 		}
 		m.dollars.WithLabelValues(o.Key).Add(max(0, o.Dollars))
 	case bridge.SessionEnded:
-		m.countSession(o)
+		m.countEndedSession(o)
 	case sip.CallStatus:
 		m.countCallEnd(o)
 	}
@@ -341,11 +342,11 @@ func endReasonLabel(reason string) string {
 	return "other"
 }
 
-// causeLabel returns a label for the cause of an event: the text with underscores for spaces. For an empty text it returns
-// the parameter none.
-func causeLabel(text, none string) string {
+// causeLabel returns a label for the cause of an event: the text with underscores instead of spaces. For an empty text
+// it returns emptyLabel.
+func causeLabel(text, emptyLabel string) string {
 	if text == "" {
-		return none
+		return emptyLabel
 	}
 	return strings.ReplaceAll(text, " ", "_")
 }
@@ -360,8 +361,8 @@ func (m *metrics) observeLatency(l bridge.Latency) {
 	}
 }
 
-// countSession adds the counts of a conversation that has ended.
-func (m *metrics) countSession(e bridge.SessionEnded) {
+// countEndedSession adds the counts of a conversation that has ended.
+func (m *metrics) countEndedSession(e bridge.SessionEnded) {
 	m.sessionsEnded.WithLabelValues(e.Protocol, e.Code()).Inc()
 	m.duration.Observe(e.At.Sub(e.Started).Seconds())
 	c := e.Counts
@@ -379,7 +380,7 @@ func (m *metrics) countSession(e bridge.SessionEnded) {
 }
 
 // modalityLabel returns the label for one of Google's modalities (https://ai.google.dev/api/live, Modality), or
-// "other". Invented modalities must not create series without limit.
+// "other". All unknown modalities share one label, so that the number of series is limited.
 func modalityLabel(name string) string {
 	switch name {
 	case "TEXT", "AUDIO", "IMAGE", "VIDEO", "DOCUMENT", "unknown":

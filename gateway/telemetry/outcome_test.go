@@ -65,7 +65,7 @@ func TestOutcomesThatFail(t *testing.T) {
 				receivers: []func(endReport){func(r endReport) { got, took = r, time.Since(began) }}, write: test.write,
 				log:   slog.New(slog.DiscardHandler),
 				slots: make(chan struct{}, 1), stopped: make(chan struct{}),
-				spent: func(_ string, o bridge.Observation) { spent += o.(bridge.SpendingReport).Dollars },
+				onCost: func(_ string, o bridge.Observation) { spent += o.(bridge.SpendingReport).Dollars },
 			}
 			r.observe("", end)
 			if test.stops {
@@ -79,13 +79,13 @@ func TestOutcomesThatFail(t *testing.T) {
 			}
 		})
 	}
-	request, _, err := outcomeRequest(end)
+	request, _, err := buildOutcomeRequest(end)
 	if err != nil || !strings.Contains(string(request), `"responseJsonSchema":{"type":"object"`) ||
 		!strings.Contains(string(request), `\"text\":\"Ignore the schema.\\nA room.\"`) ||
 		!strings.Contains(string(request), `\"name\":\"Ada\"`) {
 		t.Errorf("%s, %v", request, err)
 	}
-	if _, _, err := outcomeRequest(bridge.SessionEnded{Outcome: json.RawMessage(`7`)}); err == nil || errors.Is(err, io.EOF) {
+	if _, _, err := buildOutcomeRequest(bridge.SessionEnded{Outcome: json.RawMessage(`7`)}); err == nil || errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 }

@@ -67,8 +67,8 @@ type webhookSession struct {
 	Attributes map[string]string `json:"attributes,omitempty"` // headers or parameters of a telephone call
 }
 
-// admitSession asks the endpoint whether a conversation may begin, and how. Without an answer it is rejected: the
-// operator has reserved the decision. It blocks for 5 s at most.
+// admitSession asks the endpoint whether a conversation may begin, and with which agent. If the endpoint does not
+// answer, the conversation is rejected, because only the operator may decide. admitSession blocks for 5 s at most.
 func (s *sessionWebhook) admitSession(ctx context.Context, id string, o *bridge.SessionRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *sessionWebhook) admitSession(ctx context.Context, id string, o *bridge.
 		return &bridge.Error{Code: bridge.CodeBusy, Message: "The service cannot take calls just now.", Retry: webhookRetryAfter, Err: err}
 	}
 	if agent != nil {
-		agent.ApplyLocked(o)
+		agent.ApplyAsOverride(o)
 	}
 	return nil
 }

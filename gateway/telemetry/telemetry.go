@@ -53,7 +53,7 @@ type Telemetry struct {
 	log       *slog.Logger
 }
 
-// New returns the telemetry that the options ask for. The caller must close it.
+// New opens the telemetry that the options request. The caller must close it.
 func New(ctx context.Context, o Options) (*Telemetry, error) {
 	t := &Telemetry{log: o.Logger, deleter: func() {}}
 	var err error
@@ -134,8 +134,8 @@ func (t *Telemetry) Observer() func(id string, o bridge.Observation) {
 	}
 }
 
-// Admission returns the function that asks the session webhook whether a conversation may begin. The function counts
-// rejections. Without a webhook it is nil.
+// Admission returns the function that asks the session webhook whether a conversation may begin. The function also
+// counts rejections. Admission returns nil if no webhook is configured.
 func (t *Telemetry) Admission() func(ctx context.Context, id string, o *bridge.SessionRequest) error {
 	if t.webhook == nil {
 		return nil
@@ -163,15 +163,16 @@ func (t *Telemetry) ObserveQuality(q rtc.Quality) {
 	}
 }
 
-// WatchHost registers the metrics that are read on each scrape: from the host, and whether the shared store is down.
-func (t *Telemetry) WatchHost(host *bridge.Host, isStoreDown func() bool) {
+// RegisterHostMetrics registers the metrics whose values are computed on each scrape. They come from the host and from
+// isStoreDown, which reports whether the shared store is down.
+func (t *Telemetry) RegisterHostMetrics(host *bridge.Host, isStoreDown func() bool) {
 	if t.metrics != nil {
-		t.metrics.registerHost(host, isStoreDown)
+		t.metrics.registerHostMetrics(host, isStoreDown)
 	}
 }
 
-// WatchJudge registers the metrics of the end-of-turn model, which are read on each scrape.
-func (t *Telemetry) WatchJudge(stats func() smartturn.Stats) {
+// RegisterJudgeMetrics registers the metrics of the end-of-turn model, which are read on each scrape.
+func (t *Telemetry) RegisterJudgeMetrics(stats func() smartturn.Stats) {
 	if t.metrics != nil {
 		t.metrics.registry.MustRegister(judgeCollector{stats})
 	}
@@ -185,8 +186,9 @@ func (t *Telemetry) Metrics() prometheus.Gatherer {
 	return t.metrics.registry
 }
 
-// CountToday returns the conversations since midnight (UTC) or the start, and their cost. Without metrics both are 0.
-func (t *Telemetry) CountToday() (begun int, dollars float64) {
+// ReadTodayCounts returns the conversations since midnight (UTC) or the start, and their cost. Both are 0 if metrics
+// are not enabled.
+func (t *Telemetry) ReadTodayCounts() (sessionsBegun int, dollars float64) {
 	if t.metrics == nil {
 		return 0, 0
 	}

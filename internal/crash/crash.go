@@ -33,8 +33,8 @@ var (
 )
 
 // Recover recovers a panic of the goroutine that defers it. It counts the panic and logs it to log, or to the default
-// logger. Then it calls end, unless nil, with an [*Error].
-func Recover(log *slog.Logger, place string, end func(error)) {
+// logger. Then it calls onPanic, unless nil, with an [*Error].
+func Recover(log *slog.Logger, place string, onPanic func(error)) {
 	v := recover()
 	if v == nil {
 		return
@@ -48,27 +48,27 @@ func Recover(log *slog.Logger, place string, end func(error)) {
 		log = slog.Default()
 	}
 	log.Error("panic", "place", place, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-	if end != nil {
-		end(&Error{place, v})
+	if onPanic != nil {
+		onPanic(&Error{place, v})
 	}
 }
 
-// Run calls f and recovers its panic.
-func Run(log *slog.Logger, place string, end func(error), f func()) {
-	defer Recover(log, place, end)
+// Run calls f, and recovers a panic of f as [Recover] does.
+func Run(log *slog.Logger, place string, onPanic func(error), f func()) {
+	defer Recover(log, place, onPanic)
 	RunTestHook(place)
 	f()
 }
 
-// Count returns how many panics were recovered at a place.
-func Count(place string) uint64 {
+// PanicCount returns how many panics were recovered at a place.
+func PanicCount(place string) uint64 {
 	if n, ok := counts.Load(place); ok {
 		return n.(*atomic.Uint64).Load()
 	}
 	return 0
 }
 
-// RunTestHook calls the function that a test has set with [Inject], which may panic. [Run] calls RunTestHook before its function.
+// RunTestHook calls the function that a test has set with [SetTestHook], which may panic. [Run] calls RunTestHook before its function.
 // If no function is set, it costs one atomic load.
 func RunTestHook(place string) {
 	if f := injected.Load(); f != nil {
@@ -76,8 +76,8 @@ func RunTestHook(place string) {
 	}
 }
 
-// Inject makes f run at each place until restore is called. It is for tests.
-func Inject(f func(place string)) (restore func()) {
+// SetTestHook makes f run at each place until restore is called. It is for tests.
+func SetTestHook(f func(place string)) (restore func()) {
 	injected.Store(&f)
 	return func() { injected.Store(nil) }
 }

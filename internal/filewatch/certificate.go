@@ -35,13 +35,13 @@ func NewCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
 
 func (c *Certificate) files() []string { return []string{c.cert, c.key} }
 
-// Current returns the newest valid certificate. While only one of the two files was replaced, certificate and key do not
-// match, and the previous certificate stays in use.
+// Current returns the newest valid certificate. If certificate and key do not match, because only one of the two files
+// was replaced so far, the previous certificate stays in use.
 func (c *Certificate) Current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.watch.HasChanged(c.files) {
-		err := cmp.Or(CheckFile(c.cert), CheckFile(c.key))
+	if c.watch.TakeChange(c.files) {
+		err := cmp.Or(CheckReloadable(c.cert), CheckReloadable(c.key))
 		if err == nil {
 			err = c.load()
 		}
@@ -92,10 +92,10 @@ type Authorities struct {
 	pool *x509.CertPool
 }
 
-// NewAuthorities reads the file. Its certificates are added to the pool that base returns; base may be nil.
-func NewAuthorities(file string, base func() (*x509.CertPool, error), log *slog.Logger) (*Authorities, error) {
-	a := &Authorities{file: file, base: base, log: log}
-	if base == nil {
+// NewAuthorities reads the file. Its certificates are added to the pool that basePool returns; basePool may be nil.
+func NewAuthorities(file string, basePool func() (*x509.CertPool, error), log *slog.Logger) (*Authorities, error) {
+	a := &Authorities{file: file, base: basePool, log: log}
+	if basePool == nil {
 		a.base = func() (*x509.CertPool, error) { return x509.NewCertPool(), nil }
 	}
 	a.watch = NewWatch(log, time.Now, a.files())
@@ -111,8 +111,8 @@ func (a *Authorities) files() []string { return []string{a.file} }
 func (a *Authorities) Current() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.watch.HasChanged(a.files) {
-		err := CheckFile(a.file)
+	if a.watch.TakeChange(a.files) {
+		err := CheckReloadable(a.file)
 		if err == nil {
 			err = a.load()
 		}
@@ -141,7 +141,8 @@ func (a *Authorities) load() error {
 	return nil
 }
 
-// readPEM reads a file, and fails if its last block has no end. A half-written chain would be accepted as complete.
+// readPEM reads a PEM file. It fails if the last block has no end, because otherwise a half-written chain would be
+// accepted as complete.
 func readPEM(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

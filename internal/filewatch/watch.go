@@ -22,8 +22,9 @@ type Watch struct {
 	fingerprint string
 }
 
-// NewWatch returns a watch of the files' current state. Read the files after this call. It logs a warning for each file
-// that is itself a mount point: if the file is replaced on the host, the watch does not detect it.
+// NewWatch returns a watch that has recorded the current state of the files. Read the files after this call, so that no
+// change is missed. NewWatch logs a warning for each file that is itself a mount point, because the watch cannot detect
+// that such a file is replaced on the host.
 func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
 	for _, name := range files {
 		if isMountPoint(name) {
@@ -33,9 +34,9 @@ func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
 	return &Watch{now: now, lastCheck: now(), fingerprint: fingerprintOf(files)}
 }
 
-// HasChanged reports whether the files have changed since it last returned true. It checks at most once a second. Of
-// several goroutines, only one gets true.
-func (w *Watch) HasChanged(files func() []string) bool {
+// TakeChange reports whether the files have changed since it last returned true, and records their new state. It checks
+// at most once a second. If several goroutines call it, only one of them gets true for a change.
+func (w *Watch) TakeChange(files func() []string) (hasChanged bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.now().Sub(w.lastCheck) < checkInterval {
@@ -59,9 +60,9 @@ func fingerprintOf(files []string) string {
 	return b.String()
 }
 
-// IsStale reports whether a file that is itself a mount point was replaced or removed on the host. The mounted content
-// stays outdated until the file is mounted again.
-func IsStale(name string) bool {
+// IsStaleMount reports whether a file that is itself a mount point was replaced or removed on the host. The program
+// sees the old content until the file is mounted again.
+func IsStaleMount(name string) bool {
 	info, err := os.Stat(name)
 	if err != nil {
 		return false
@@ -73,9 +74,9 @@ func IsStale(name string) bool {
 // maxFile limits the size of a reloaded file, in bytes. The largest known files, bundles of CA certificates, have 300 kB.
 const maxFile = 16 << 20
 
-// CheckFile returns an error for a file that must not be read while calls wait. A named pipe would block, and a huge
-// file would fill the memory.
-func CheckFile(name string) error {
+// CheckReloadable returns an error for a file that must not be read while calls are in progress: reading a named pipe
+// would block, and a huge file would fill the memory.
+func CheckReloadable(name string) error {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:

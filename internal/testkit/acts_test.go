@@ -48,8 +48,8 @@ func TestPermissionsOnARunningCall(t *testing.T) {
 	var endpoints []endpoint
 	secrets := "" // protocols in which the secret address of a call suffices to control it
 	for _, p := range protocols {
-		if p.ControlCall != nil {
-			endpoints = append(endpoints, endpoint{p.Name, p.ControlCall(t, l, ada)})
+		if p.DialCallControl != nil {
+			endpoints = append(endpoints, endpoint{p.Name, p.DialCallControl(t, l, ada)})
 			secrets += p.Name + " "
 		}
 	}

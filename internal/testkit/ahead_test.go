@@ -127,10 +127,10 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 			if err := c.Conn.NetConn().(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 				t.Fatal(err)
 			}
-			c.SendFrame(websocket.TextMessage, []byte(test.first))
+			c.SendTextFrame(test.first)
 			c.AwaitEvent("ready")
 			for ask := range strings.Lines(test.ask) {
-				c.SendFrame(websocket.TextMessage, []byte(ask))
+				c.SendTextFrame(ask)
 			}
 			<-said
 			close(read)

@@ -20,13 +20,13 @@ func TestEveryEndpointAnswersByTheRules(t *testing.T) {
 	t.Cleanup(gate.Close)
 	g := testkit.StartGateway(t, append(serveAll(t), func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate })...)
 	for _, p := range protocols {
-		if p.AnswerOffer == nil {
+		if p.PostOffer == nil {
 			continue
 		}
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			for _, o := range rtctest.OddOffers {
-				text, ok := p.AnswerOffer(t, g, o.Offer)
+				text, ok := p.PostOffer(t, g, o.Offer)
 				hasSound := strings.Contains(text, "m=audio 9")
 				switch {
 				case ok:

@@ -24,6 +24,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
 	"voxgate/internal/testkit"
 	"voxgate/signaling/access"
 )
@@ -74,7 +75,7 @@ func TestBadInput(t *testing.T) { // not parallel: it counts the resources of th
 	l := testkit.StartLockedGateway(t, func(o *access.Options) {
 		o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1}
 	},
-		append(serveAll(t), withREST(t, model),
+		append(serveAll(t), withREST(t, &api.Client{BaseURL: model.URL}),
 			func(_ *testkit.Endpoints, o *bridge.Options) { o.Park = 0 })...) // a bad message may request parking
 	d := &badInputTarget{LockedGateway: l, model: model, token: l.MintToken(`{"once":false}`), operator: operator(t, l)}
 	d.good(t)
@@ -259,7 +260,7 @@ func (target *badInputTarget) bodies(t *testing.T) {
 	for _, body := range append(testkit.MalformedVariants(good), strings.Repeat("[", 60<<10), long, "") {
 		target.cases++
 		status, _, text := target.RequestToken(target.Key, body)
-		testkit.CheckWords(t, text)
+		testkit.CheckNoGoWords(t, text)
 		if status != http.StatusBadRequest && status != http.StatusOK ||
 			status == http.StatusOK && !strings.Contains(text, `"token"`) {
 			t.Errorf("%.100q: %d %s", body, status, text)
@@ -363,8 +364,8 @@ func (target *badInputTarget) frames(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			c.Conn.UnderlyingConn().(*net.TCPConn).CloseWrite()
-			c.CloseCode() // fails the test if the socket does not end
-			testkit.CheckFaults(t, c)
+			c.AwaitCloseCode() // fails the test if the socket does not end
+			testkit.CheckNoUnknownError(t, c)
 		}
 	}
 }
@@ -380,12 +381,12 @@ func (target *badInputTarget) firstMessages(t *testing.T) {
 	for _, raw := range append(all, strings.Repeat("x", 2<<20), `{"type":"SEND_MESSAGE","payload":"`+strings.Repeat("x", 2<<20)+`"}`) {
 		target.cases++
 		c := testkit.DialWebSocket(t, target.URL)
-		c.SendFrame(websocket.TextMessage, []byte(raw))
+		c.SendTextFrame(raw)
 		c.Conn.WriteMessage(websocket.TextMessage, testkit.EncodeMessage("PING", "")) // an error before the conversation has begun
 		c.AwaitMatch(
 			0, fmt.Sprintf("answer to %.200q", raw), func(m testkit.Message) bool { return m.Type == "GEMINI_ERROR" || m.Type == "PONG" },
 		)
-		testkit.CheckFaults(t, c)
+		testkit.CheckNoUnknownError(t, c)
 		testkit.DropConnection(c)
 	}
 }
@@ -422,7 +423,7 @@ func (target *badInputTarget) tokens(t *testing.T) {
 		if m := c.AwaitEvent("GEMINI_ERROR"); !strings.Contains(string(m.Payload), `"unauthorized"`) {
 			t.Errorf("%.100q: %v", token, m)
 		}
-		c.CloseCode()
+		c.AwaitCloseCode()
 	}
 }
 
@@ -441,13 +442,13 @@ func (target *badInputTarget) messages(t *testing.T) {
 		testkit.EnterConversation(t, c, testkit.ConnectPayload(target.token, ""))
 		for _, raw := range some {
 			target.cases++
-			c.SendFrame(websocket.TextMessage, []byte(raw))
+			c.SendTextFrame(raw)
 		}
 		c.SendFrame(websocket.BinaryMessage, []byte("\x00"))
 		before := c.CountMessages("PONG")
 		c.Send("PING", "")
 		testkit.Eventually(t, "answer", func() bool { return c.CountMessages("PONG") > before })
-		testkit.CheckFaults(t, c)
+		testkit.CheckNoUnknownError(t, c)
 		leave(c)
 	}
 }
@@ -480,7 +481,7 @@ func (target *badInputTarget) channelMessages(t *testing.T) {
 	before := c.CountMessages("PONG")
 	p.Send("PING", "")
 	testkit.Eventually(t, "answer", func() bool { return c.CountMessages("PONG") > before })
-	testkit.CheckFaults(t, c)
+	testkit.CheckNoUnknownError(t, c)
 	leave(c)
 	p.HangUp()
 }
@@ -559,7 +560,7 @@ func (target *badInputTarget) offers(t *testing.T) {
 				func() bool { return c.CountMessages("GEMINI_ERROR")+c.CountMessages("WEBRTC_ANSWER") > before },
 			)
 		}
-		testkit.CheckFaults(t, c)
+		testkit.CheckNoUnknownError(t, c)
 		leave(c)
 	}
 }
@@ -592,9 +593,9 @@ func (target *badInputTarget) candidates(t *testing.T) {
 		testkit.Eventually(t, "answer", func() bool { return c.CountMessages("PONG") > before })
 	}
 	send() // without an offer
-	testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true}).OfferOnly(false)
+	testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true}).SendOfferOnly(false)
 	send()
-	testkit.CheckFaults(t, c)
+	testkit.CheckNoUnknownError(t, c)
 	leave(c)
 }
 
@@ -677,7 +678,7 @@ func (target *badInputTarget) udp(t *testing.T, warmUp bool) {
 		flood(stranger, conn)
 	}
 	if !warmUp {
-		p.CheckBothWays(440)
+		p.CheckAudioBothWays(440)
 		stranger.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		buf := make([]byte, 1500)
 		if n, _, err := stranger.ReadFrom(buf); err == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
 	"voxgate/internal/testkit"
 )
 
@@ -82,7 +83,7 @@ func TestARESTCallOutlivesItsToken(t *testing.T) {
 			"\"usageMetadata\":{\"totalTokenCount\":%d}}\n\n", cost)
 	}))
 	t.Cleanup(up.Close)
-	l := testkit.StartLockedGateway(t, nil, withREST(t, up))
+	l := testkit.StartLockedGateway(t, nil, withREST(t, &api.Client{BaseURL: up.URL}))
 	token := l.MintToken(fmt.Sprintf(`{"expiresIn":60,"once":false,"grant":{"tokens":%d}}`, granted))
 	c := testkit.DialWebSocket(t, l.URL)
 	testkit.EnterConversation(t, c, testkit.ConnectPayload(token, ""))

@@ -130,7 +130,7 @@ func TestRestartsAreLimited(t *testing.T) {
 		{"web", func(t *testing.T, g *testkit.Gateway) int {
 			c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{})
 			for range many {
-				p.OfferOnly(true)
+				p.SendOfferOnly(true)
 			}
 			c.Send("PING", "")
 			c.AwaitEvent("PONG")

@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -16,8 +17,8 @@ import (
 	"voxgate/media"
 )
 
-// CheckFaults fails the test if the gateway has sent an unknown_error, the code for its own faults.
-func CheckFaults(t *testing.T, c *Client) {
+// CheckNoUnknownError fails the test if the gateway has sent an unknown_error, the code for its own faults.
+func CheckNoUnknownError(t *testing.T, c *Client) {
 	t.Helper()
 	for _, m := range c.Messages() {
 		if m.Type == "GEMINI_ERROR" && strings.Contains(string(m.Payload), "unknown_error") {
@@ -26,14 +27,14 @@ func CheckFaults(t *testing.T, c *Client) {
 	}
 }
 
-// goWords are words of Go and its JSON packages that must not appear in messages to clients. A regular expression would
-// take too much CPU here.
+// goWords are words of Go and its JSON packages that must not appear in messages to clients. The words are not a
+// regular expression, because that would take too much CPU.
 var goWords = []string{
 	"Go struct", "Go value", "json: ", "nmarshal", "strconv", "map[", "[]interface", "interface {", "struct {", "reflect.",
 }
 
-// CheckWords fails the test if a message reveals the implementation.
-func CheckWords(t testing.TB, message string) {
+// CheckNoGoWords fails the test if a message contains words of Go, which reveal the implementation.
+func CheckNoGoWords(t testing.TB, message string) {
 	t.Helper()
 	for _, word := range goWords {
 		if at := strings.Index(message, word); at >= 0 {
@@ -47,6 +48,7 @@ type Message struct {
 	Type       string          `json:"type"`
 	Payload    json.RawMessage `json:"payload"`
 	Seq        uint64          `json:"seq"`
+	Event      int             `json:"event"`
 	Connection string
 }
 
@@ -59,9 +61,9 @@ func (m Message) String() string {
 }
 
 // DecodePayload reads the payload.
-func (m Message) DecodePayload(t testing.TB, into any) {
+func (m Message) DecodePayload(t testing.TB, target any) {
 	t.Helper()
-	if err := json.Unmarshal(m.Payload, into); err != nil {
+	if err := json.Unmarshal(m.Payload, target); err != nil {
 		t.Fatalf("%v: %v", m, err)
 	}
 }
@@ -86,7 +88,7 @@ func (i *Inbox) AddMessage(m Message) {
 	i.more = make(chan struct{})
 }
 
-func (i *Inbox) setEnd(err error) {
+func (i *Inbox) setEndError(err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.EndError = err
@@ -94,11 +96,23 @@ func (i *Inbox) setEnd(err error) {
 	i.more = make(chan struct{})
 }
 
-// ClearEnd discards the end of the socket. Then a test can wait for messages of the data channel, which is still open.
-func (i *Inbox) ClearEnd() {
+// ClearEndError discards the end of the socket. Then a test can wait for messages of the data channel, which is still open.
+func (i *Inbox) ClearEndError() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.EndError = nil
+}
+
+// Text returns all messages so far in full, one per line.
+func (i *Inbox) Text() string { return JoinMessages(i.Messages()) }
+
+// JoinMessages returns messages in full, one per line.
+func JoinMessages(list []Message) string {
+	var all strings.Builder
+	for _, m := range list {
+		fmt.Fprintf(&all, "%s %s\n", m.Type, m.Payload)
+	}
+	return all.String()
 }
 
 // CountMessages returns the number of messages of a type.
@@ -131,29 +145,39 @@ func (i *Inbox) Messages() []Message {
 }
 
 // messagesAndNext returns every message so far, and a channel that is closed at the next message.
-func (i *Inbox) messagesAndNext() ([]Message, <-chan struct{}) {
+func (i *Inbox) messagesAndNext() (list []Message, next <-chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return append([]Message(nil), i.got...), i.more
 }
 
-// AwaitMatch blocks until fits returns true for a message, from index `from` on. It returns the message and the index
+// AwaitMatch blocks until matches returns true for a message, from firstIndex on. It returns the message and the index
 // after it.
-func (i *Inbox) AwaitMatch(from int, what string, fits func(Message) bool) (Message, int) {
+func (i *Inbox) AwaitMatch(firstIndex int, what string, matches func(Message) bool) (match Message, nextIndex int) {
+	i.T.Helper()
+	match, nextIndex, ok := i.AwaitMatchOrEnd(firstIndex, what, matches)
+	if !ok {
+		i.T.Fatalf("the socket ended (%v) before %s; got %v", i.EndError, what, i.Messages())
+	}
+	return match, nextIndex
+}
+
+// AwaitMatchOrEnd is AwaitMatch, but returns ok=false if the socket ends before a message matches.
+func (i *Inbox) AwaitMatchOrEnd(firstIndex int, what string, matches func(Message) bool) (match Message, nextIndex int, ok bool) {
 	i.T.Helper()
 	deadline := time.After(Patience)
-	for at := from; ; {
+	for at := firstIndex; ; {
 		i.mu.Lock()
 		for ; at < len(i.got); at++ {
-			if m := i.got[at]; fits(m) {
+			if m := i.got[at]; matches(m) {
 				i.mu.Unlock()
-				return m, at + 1
+				return m, at + 1, true
 			}
 		}
 		more, over := i.more, i.EndError
 		i.mu.Unlock()
 		if over != nil {
-			i.T.Fatalf("the socket ended (%v) before %s; got %v", over, what, i.Messages())
+			return Message{}, at, false
 		}
 		select {
 		case <-more:
@@ -175,7 +199,7 @@ type Client struct {
 	reading sync.Mutex // locked while reading is stopped
 }
 
-// StopReading stops reading, while the client may continue to write.
+// StopReading makes the client stop reading. The client may continue to write.
 func (c *Client) StopReading() {
 	c.reading.Lock()
 	if c.Conn != nil {
@@ -184,7 +208,8 @@ func (c *Client) StopReading() {
 	c.T.Cleanup(c.reading.Unlock)
 }
 
-// WaitWhileStalled blocks while reading is stopped: from StopReading to the end of the test.
+// WaitWhileStalled blocks from the call of StopReading until the end of the test. It returns at once if StopReading was
+// not called.
 func (c *Client) WaitWhileStalled() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -202,23 +227,49 @@ func DialWebSocket(t testing.TB, url string) *Client {
 // DialWebSocketWith opens a WebSocket of the client protocol with more request headers.
 func DialWebSocketWith(t testing.TB, url string, header http.Header) *Client {
 	t.Helper()
-	return DialProtocol(t, url, header, func(_ int, raw []byte) Message {
+	return DialProtocol(t, url, header, messageParser(t))
+}
+
+// NewWebSocketClient returns a client of the client protocol on an open WebSocket.
+func NewWebSocketClient(t testing.TB, conn *websocket.Conn) *Client {
+	return newClient(t, conn, messageParser(t))
+}
+
+// messageParser returns a function that parses messages of the client protocol.
+func messageParser(t testing.TB) func(_ int, raw []byte) Message {
+	return func(_ int, raw []byte) Message {
 		m := Message{Connection: "socket"}
 		if err := json.Unmarshal(raw, &m); err != nil {
 			t.Errorf("not JSON: %s", raw)
 		}
 		return m
-	})
+	}
 }
 
-// DialProtocol returns a client of any protocol over a WebSocket. The function read decodes a message; a message without
-// a type is dropped.
-func DialProtocol(t testing.TB, url string, header http.Header, read func(kind int, raw []byte) Message) *Client {
+// ParseAnyMessage parses messages of any protocol for [DialProtocol]. The payload is the whole message. The type is the
+// message's "type", "untyped" if it has none, and "binary" for binary messages, whose payload is dropped.
+func ParseAnyMessage(kind int, raw []byte) Message {
+	if kind == websocket.BinaryMessage && !json.Valid(raw) {
+		return Message{Type: "binary"}
+	}
+	var m struct{ Type string }
+	_ = json.Unmarshal(raw, &m) // some protocols have messages that are not objects
+	return Message{Type: cmp.Or(m.Type, "untyped"), Payload: raw}
+}
+
+// DialProtocol returns a client of any protocol over a WebSocket. The function parse parses a message; a message
+// without a type is dropped.
+func DialProtocol(t testing.TB, url string, header http.Header, parse func(kind int, raw []byte) Message) *Client {
 	t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial(url, header)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newClient(t, conn, parse)
+}
+
+// newClient returns a client on an open WebSocket, whose messages it reads until the end of the test.
+func newClient(t testing.TB, conn *websocket.Conn, parse func(kind int, raw []byte) Message) *Client {
 	c := &Client{Inbox: NewInbox(t), Conn: conn, Done: make(chan struct{})}
 	pong := conn.PingHandler()
 	conn.SetPingHandler(func(data string) error {
@@ -233,12 +284,12 @@ func DialProtocol(t testing.TB, url string, header http.Header, read func(kind i
 			c.WaitWhileStalled()
 			kind, raw, err := conn.ReadMessage()
 			if err != nil {
-				CheckWords(t, err.Error()) // the error contains the reason of the close
-				c.setEnd(err)
+				CheckNoGoWords(t, err.Error()) // the error contains the reason of the close
+				c.setEndError(err)
 				return
 			}
-			CheckWords(t, string(raw))
-			if m := read(kind, raw); m.Type != "" {
+			CheckNoGoWords(t, string(raw))
+			if m := parse(kind, raw); m.Type != "" {
 				c.AddMessage(m)
 			}
 		}
@@ -278,6 +329,12 @@ func (c *Client) Send(kind, payload string) {
 	c.SendFrame(websocket.TextMessage, EncodeMessage(kind, payload))
 }
 
+// SendTextFrame sends a text message of any protocol.
+func (c *Client) SendTextFrame(text string) {
+	c.T.Helper()
+	c.SendFrame(websocket.TextMessage, []byte(text))
+}
+
 // EncodeMessage returns a message of the client protocol; payload is JSON, or empty for none.
 func EncodeMessage(kind, payload string) []byte {
 	if payload == "" {
@@ -294,11 +351,27 @@ func (c *Client) AwaitEvent(kind string) Message {
 	return m
 }
 
+// AwaitEventWith waits for the next message of a type whose payload contains a text, and skips the others.
+func (c *Client) AwaitEventWith(kind, text string) Message {
+	c.T.Helper()
+	var m Message
+	m, c.At = c.AwaitMatch(c.At, kind+" with "+text, func(m Message) bool {
+		return m.Type == kind && strings.Contains(string(m.Payload), text)
+	})
+	return m
+}
+
+// SendText sends a text that asks for an answer.
+func (c *Client) SendText(text string) {
+	c.T.Helper()
+	c.Send("SEND_MESSAGE", TextPayload(text))
+}
+
 // AskText sends a text and waits until the answer has been played.
 func (c *Client) AskText(text string) {
 	c.T.Helper()
 	c.At = len(c.Messages())
-	c.Send("SEND_MESSAGE", TextPayload(text))
+	c.SendText(text)
 	c.AwaitEvent("TURN_COMPLETE")
 }
 
@@ -323,8 +396,8 @@ func CheckError(t testing.TB, m Message, code, field string) {
 	}
 }
 
-// CloseCode waits for the socket's end, and returns its close code.
-func (c *Client) CloseCode() int {
+// AwaitCloseCode waits for the socket's end, and returns its close code.
+func (c *Client) AwaitCloseCode() int {
 	c.T.Helper()
 	select {
 	case <-c.Done:
@@ -379,21 +452,22 @@ func TextPayload(text string) string {
 	return string(Must(json.Marshal(map[string]any{"parts": []any{map[string]string{"text": text}}, "turnComplete": true})))
 }
 
-// ReadSetup reads SETUP_COMPLETE.
-func ReadSetup(t *testing.T, m Message, resumed bool) (session, token string) {
+// ParseSetup parses a SETUP_COMPLETE. It fails the test if the setup has failed. wantResumed says whether the setup
+// must have resumed a conversation.
+func ParseSetup(t *testing.T, m Message, wantResumed bool) (session, token string) {
 	t.Helper()
 	var p struct {
 		Success, Resumed       bool
 		SessionID, ResumeToken string
 	}
 	m.DecodePayload(t, &p)
-	if !p.Success || p.Resumed != resumed {
-		t.Fatalf("SETUP_COMPLETE is %v, want resumed %v", m, resumed)
+	if !p.Success || p.Resumed != wantResumed {
+		t.Fatalf("SETUP_COMPLETE is %v, want resumed %v", m, wantResumed)
 	}
 	return p.SessionID, p.ResumeToken
 }
 
-// DropConnection closes the connection without a close frame.
+// DropConnection closes the connection without a close frame, and waits until its reader has ended.
 func DropConnection(c *Client) {
 	c.Conn.Close()
 	<-c.Done

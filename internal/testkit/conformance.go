@@ -12,8 +12,9 @@ import (
 	"voxgate/media"
 )
 
-// Conformance holds the clients of a protocol for the rules of all protocols. Each endpoint has one in a test package,
-// such as whiptest; see protocols_test.go. An empty field means that the rule does not apply.
+// Conformance holds the clients of one protocol with which the tests check the rules that apply to all protocols. Each
+// endpoint defines one in its test package, such as whiptest; see protocols_test.go. An empty field means that its rule
+// does not apply to the protocol.
 type Conformance struct {
 	Name string // name of the protocol
 
@@ -21,24 +22,27 @@ type Conformance struct {
 	// needed.
 	Serve func(t *testing.T) Option
 
-	// Talkers begin conversations, by name. They test the ends of conversations, and budgets.
+	// Talkers maps names to clients that begin conversations. They are for tests of budgets, and of the end of a
+	// conversation.
 	Talkers map[string]Talker
 
-	// SoundClients send speech, by name. They test sound in pieces, and push-to-talk.
+	// SoundClients maps names to clients that send speech. They are for tests of push-to-talk, and of audio that is cut
+	// into pieces.
 	SoundClients map[string]SoundClient
 
-	// AnswerOffer posts an SDP offer to a gateway that admits everybody, and returns the answer or the refusal.
-	AnswerOffer func(t *testing.T, g *Gateway, offer string) (text string, isAnswer bool)
+	// PostOffer posts an SDP offer to a gateway without authentication. It returns the answer, or the text of the
+	// refusal.
+	PostOffer func(t *testing.T, g *Gateway, offer string) (text string, isAnswer bool)
 	// NeedsAudio requires sound in each answer.
 	NeedsAudio bool
 
-	// FillQueues send more messages than any queue holds while the loop of a call is busy. Each returns when the call
-	// has continued. leave ends the call.
+	// FillQueues maps names to functions that overload a call: while its loop is busy, they send more messages than any
+	// queue holds. Each function returns when the call has continued. leave ends the call.
 	FillQueues map[string]func(t *testing.T, g *Gateway) (leave func())
 
-	// ControlCall begins a call with a token. control reports whether a request with a token, or "", controls it. The
-	// address of a call is a secret, and needs no token.
-	ControlCall func(t *testing.T, l *LockedGateway, token string) (control func(token string) bool)
+	// DialCallControl begins a call with a token. It is for protocols in which the secret address of a call suffices to
+	// control the call. control reports whether a request to this address with a token, or with none (""), succeeds.
+	DialCallControl func(t *testing.T, l *LockedGateway, token string) (control func(token string) bool)
 
 	// Malformed lists the kinds of broken messages that the protocol is tested with.
 	Malformed []Malformed
@@ -46,8 +50,8 @@ type Conformance struct {
 	// Floods are clients that send as much as they can over one connection.
 	Floods []Flood
 
-	// StartPaths are paths of endpoints at which a POST request starts something. They must reject unauthenticated requests before they parse
-	// the body.
+	// StartPaths lists paths of endpoints where a POST request starts something. These endpoints must reject
+	// unauthenticated requests before they parse the body.
 	StartPaths map[string]string // content type of the request, by path
 }
 
@@ -69,8 +73,8 @@ type Speaker struct {
 	Ask      func()         // sends a request that the gateway answers by Conn
 }
 
-// NewSocketSpeaker returns a speaker with a socket, whose More sends moreMessages. At the end, the gateway sends
-// lastMessage, unless "", and closes the socket with a code.
+// NewSocketSpeaker returns a speaker that uses a WebSocket. Its More sends moreMessages. At the end of the
+// conversation, the gateway must send lastMessage, unless that is "", and then close the socket.
 func NewSocketSpeaker(c *Client, lastMessage string, moreMessages ...string) Speaker {
 	say := func() {
 		for _, m := range moreMessages {
@@ -82,7 +86,7 @@ func NewSocketSpeaker(c *Client, lastMessage string, moreMessages ...string) Spe
 		Ask:  say,
 		AwaitEnd: func(code int) {
 			c.T.Helper()
-			if got := c.CloseCode(); got != code || lastMessage != "" && c.CountMessages(lastMessage) != 1 {
+			if got := c.AwaitCloseCode(); got != code || lastMessage != "" && c.CountMessages(lastMessage) != 1 {
 				c.T.Errorf("closed with %d, want %d; got %v", got, code, c.Messages())
 			}
 		},
@@ -90,7 +94,7 @@ func NewSocketSpeaker(c *Client, lastMessage string, moreMessages ...string) Spe
 	}
 }
 
-// NewPhoneSpeaker returns a speaker by WebRTC.
+// NewPhoneSpeaker returns a speaker that uses WebRTC.
 func NewPhoneSpeaker(p *Phone) Speaker {
 	return Speaker{
 		More: func() { p.Talk <- MakeSentence(440, time.Second, 48000) },
@@ -125,7 +129,7 @@ type SoundCall struct {
 // Base64Encoding encodes bytes as the text of a JSON string.
 type Base64Encoding func([]byte) string
 
-// Say sends samples in pieces of 100 ms, or by WebRTC in real time.
+// Say sends samples: in pieces of 100 ms as fast as possible, or over WebRTC in real time.
 func (c SoundCall) Say(pcm []int16) {
 	if c.Press != nil {
 		c.Press()
@@ -139,14 +143,15 @@ func (c SoundCall) Say(pcm []int16) {
 	}
 }
 
-// Malformed sends broken messages to a gateway. Logs bounds the number of log lines for each case.
+// Malformed is a kind of broken messages. Send sends them to a gateway. Logs bounds the number of log lines for each
+// broken message.
 type Malformed struct {
 	Name string
 	Logs int
 	Send func(t *testing.T, l *LockedGateway, token string) (cases int)
 }
 
-// Flood sends as much as it can.
+// Flood describes a client that sends as much as it can.
 type Flood struct {
 	Name  string
 	Every time.Duration // pause between two messages, or 0
@@ -161,26 +166,26 @@ type Flooder struct {
 	Web  *Client // a client of the client protocol, which receives a warning; may be nil
 	Stop func()  // ends a Send that blocks, or nil
 
-	// Cores is the number of cores that the flood may use after the initial burst, or 0 for no limit. The gateway
-	// grants a connection a tenth of a core. The rest is for the flooding client, the race detector and other calls:
-	// five connections have used 1.0 to 1.4 cores.
+	// Cores limits the number of cores that a test with this flood may use after the initial burst; 0 means no limit.
+	// The gateway itself allows a connection only a tenth of a core. The limit must be higher, because it includes the
+	// flooding client, the race detector and other calls: five connections have used 1.0 to 1.4 cores.
 	Cores float64
 }
 
 // NewSocketFlooder returns a flooder that sends these messages, or pings if there are none, over a client's socket. At the end it closes
 // the connection.
 func NewSocketFlooder(c *Client, messages ...string) Flooder {
-	return Flooder{Send: FloodSocket(c, messages), End: func() { DropConnection(c) }, Stop: StopWriting(c)}
+	return Flooder{Send: FloodSender(c, messages), End: func() { DropConnection(c) }, Stop: WriteAborter(c)}
 }
 
-// StopWriting returns a function that makes a blocked write to a client's socket fail, and all later writes, too.
-func StopWriting(c *Client) func() {
+// WriteAborter returns a function that makes a blocked write to a client's socket fail, and all later writes, too.
+func WriteAborter(c *Client) (stop func()) {
 	return func() { _ = c.Conn.UnderlyingConn().SetWriteDeadline(time.Unix(1, 0)) }
 }
 
-// FloodSocket returns a function that sends one of the messages, or a ping if there are none. The messages are encoded as frames in
+// FloodSender returns a function that sends one of the messages, or a ping if there are none. The messages are encoded as frames in
 // advance, so that sending costs little.
-func FloodSocket(c *Client, messages []string) func(n int) bool {
+func FloodSender(c *Client, messages []string) (send func(n int) (ok bool)) {
 	frames := [][]byte{EncodeFrame(websocket.PingMessage, "")}
 	if messages != nil {
 		frames = nil

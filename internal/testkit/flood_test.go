@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
 	"voxgate/internal/testkit"
 	"voxgate/internal/testkit/mediatest"
 	"voxgate/signaling/access"
@@ -230,7 +231,7 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // not parallel: it measures CPU 
 	t.Cleanup(gate.Close)
 	// The gate comes first, because later options use it.
 	options := append([]testkit.Option{func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate }}, serveAll(t)...)
-	g := testkit.StartGateway(t, append(options, withREST(t, slow))...)
+	g := testkit.StartGateway(t, append(options, withREST(t, &api.Client{BaseURL: slow.URL}))...)
 	for _, test := range floods(slow) {
 		before := awaitIdle(t, g)
 		t.Run(test.Name, func(t *testing.T) { runFlood(t, g, test) })

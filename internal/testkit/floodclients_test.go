@@ -49,10 +49,10 @@ func slowBackend(t *testing.T) *httptest.Server {
 }
 
 // withREST returns an option that serves the REST API with the backend up.
-func withREST(t *testing.T, up *httptest.Server) testkit.Option {
+func withREST(t *testing.T, model *api.Client) testkit.Option {
 	return func(d *testkit.Endpoints, _ *bridge.Options) {
 		d.AddEndpoints(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
-			server := geminirest.New(host, &api.Client{BaseURL: up.URL}, nil, slog.New(slog.DiscardHandler))
+			server := geminirest.New(host, model, nil, slog.New(slog.DiscardHandler))
 			t.Cleanup(server.Close)
 			return server.Endpoints()
 		})
@@ -111,13 +111,12 @@ func floodREST(t *testing.T, g *testkit.Gateway, up *httptest.Server) testkit.Fl
 // floodEmulator sends bodies with as many JSON values as possible to a gateway without an API key, whose emulator reads them.
 func floodEmulator(t *testing.T, _ *testkit.Gateway) testkit.Flooder {
 	const requests = 6
-	model := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
-	up := httptest.NewServer(model)
+	model := testkit.StartModel(t, emulator.Options{})
 	gate := testkit.Must(access.New(access.Options{
 		Agents: testkit.Agents, Limits: access.Limits{BodyMegabytes: floodBodies}, Logger: slog.New(slog.DiscardHandler),
 	}))
-	t.Cleanup(func() { gate.Close(); up.Close(); model.Close() })
-	g := testkit.StartGateway(t, func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate }, withREST(t, up))
+	t.Cleanup(func() { gate.Close() })
+	g := testkit.StartGateway(t, func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate }, withREST(t, model))
 	at, body := g.HTTP+"/v1beta/models/gemini-3.8-flash:countTokens", `{"x":[`+testkit.RepeatJSON(19<<20/3, "{}")+`]}`
 	var running sync.WaitGroup
 	return testkit.Flooder{Send: func(n int) bool {

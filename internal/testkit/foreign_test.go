@@ -478,7 +478,7 @@ func openMCPCall(t *testing.T, url string) func() error {
 }
 
 func openPicture(t *testing.T, url string) func() error {
-	client := guard.Client(guard.Options{AllowPrivate: true})
+	client := guard.NewClient(guard.Options{AllowPrivate: true})
 	transport := client.Transport.(*http.Transport)
 	transport.DialTLSContext = http.DefaultTransport.(*http.Transport).DialContext // https URLs are requested without TLS
 	t.Cleanup(client.CloseIdleConnections)
@@ -491,7 +491,7 @@ func openPicture(t *testing.T, url string) func() error {
 		}()
 		w := httptest.NewRecorder()
 		w.Body = nil // do not keep the body, which may have megabytes
-		path := fetcher.Sign(strings.Replace(url, "http://", "https://", 1))
+		path := fetcher.SignURL(strings.Replace(url, "http://", "https://", 1))
 		fetcher.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/"+path, nil))
 		if w.Code != http.StatusOK {
 			err = fmt.Errorf("answered %d", w.Code)

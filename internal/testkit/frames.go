@@ -22,12 +22,13 @@ func EncodeFrame(kind int, payload string) []byte {
 // MoreThanAnyQueue is a number of messages that is larger than the capacity of every queue of an endpoint.
 const MoreThanAnyQueue = 400
 
-// SendBurst sends a frame and [MoreThanAnyQueue] others with one write.
-func SendBurst(c *Client, first string, then ...string) {
+// SendBurst sends the first message and [MoreThanAnyQueue] others with one write. The others are the repeated messages in
+// turn.
+func SendBurst(c *Client, first string, repeated ...string) {
 	c.T.Helper()
 	frames := EncodeFrame(websocket.TextMessage, first)
 	for n := range MoreThanAnyQueue {
-		frames = append(frames, EncodeFrame(websocket.TextMessage, then[n%len(then)])...)
+		frames = append(frames, EncodeFrame(websocket.TextMessage, repeated[n%len(repeated)])...)
 	}
 	if _, err := c.Conn.UnderlyingConn().Write(frames); err != nil {
 		c.T.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -21,7 +20,6 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/pricing"
 	"voxgate/signaling"
@@ -30,8 +28,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Patience is the timeout for events that must happen. They take far less, even under -race on a machine with other
-// work.
+// Patience is the timeout for events that must happen. It is far longer than they take, even under -race on a busy
+// machine.
 const Patience = time.Minute
 
 // Gateway is a complete gateway with an emulator as its backend, in the configuration of `gateway serve`.
@@ -40,7 +38,7 @@ type Gateway struct {
 	HTTP   string
 	Host   *bridge.Host
 	Server *signaling.Server
-	Logs   *logBook // the log so far
+	Logs   *LogBook // the log so far
 }
 
 // Option changes the gateway of a test.
@@ -63,8 +61,8 @@ func (e *Endpoints) AddEndpoints(endpoints func(*bridge.Host, *rtc.API) []signal
 
 // RunTests runs the tests of a package and checks that no goroutine is left.
 func RunTests(m *testing.M) {
-	// Conversations take time but little CPU, so more of them run at once than there are processors. -race on two
-	// processors bounds them.
+	// Conversations take time but little CPU, so three tests run at the same time even on fewer processors. More would
+	// be too slow with -race on two processors.
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}
@@ -76,15 +74,14 @@ func RunTests(m *testing.M) {
 // test.
 func StartGateway(t testing.TB, options ...Option) *Gateway {
 	t.Helper()
-	logs := &logBook{}
+	logs := &LogBook{}
 	log := slog.New(slog.NewTextHandler(logs, nil))
-	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
-	upstream := httptest.NewServer(model)
+	model := StartModel(t, emulator.Options{Logger: log})
 	peers, err := rtc.New(rtc.Options{UDPAddr: "127.0.0.1:0", Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ho := bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute}
+	ho := bridge.Options{Client: model, Backend: "emulator", Park: time.Minute}
 	ho.Prices, ho.Logger = pricing.Default, log
 	so := Endpoints{Server: client.Server{RTC: peers, Logger: log}}
 	for _, o := range options {
@@ -129,8 +126,6 @@ func StartGateway(t testing.TB, options ...Option) *Gateway {
 			t.Error(err)
 		}
 		server.Close()
-		model.Close()
-		upstream.Close()
 		if err := peers.Close(); err != nil {
 			t.Errorf("close rtc: %v", err)
 		}
@@ -144,8 +139,8 @@ func StartGateway(t testing.TB, options ...Option) *Gateway {
 // SmallBuffer is the size of the kernel's buffer for a connection, in bytes; the kernel may use more.
 const SmallBuffer = 4 << 10
 
-// smallBuffers is a listener whose connections have small kernel buffers. The default is megabytes, which take minutes
-// to fill with voice.
+// smallBuffers is a listener whose connections have small kernel buffers, because filling the default buffers of
+// several megabytes with voice takes minutes.
 type smallBuffers struct{ net.Listener }
 
 func (s smallBuffers) Accept() (net.Conn, error) {
@@ -156,31 +151,6 @@ func (s smallBuffers) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// logBook collects log messages.
-type logBook struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logBook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// ClearLog discards the log so far.
-func (l *logBook) ClearLog() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.b.Reset()
-}
-
-func (l *logBook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // Agents holds the agents for the protocols that need an agent, and for the gate of a [LockedGateway].
 var Agents = agents.New(
 	&agents.Agent{Name: "desk", Prompt: "Be brief."}, &agents.Agent{Name: "eager", Greeting: new("Greet.")},
@@ -188,8 +158,8 @@ var Agents = agents.New(
 	&agents.Agent{Name: "waits", Numbers: []string{"*"}, Protocols: []string{"telephony"}, Greeting: new("")},
 )
 
-// TakeAgents moves the agents of a JSON configuration into a folder, as their files would define them.
-func TakeAgents(t testing.TB, config string) (rest string, folder *agents.Folder) {
+// ExtractAgents removes the agents from a JSON configuration, and returns them as a folder of agents.
+func ExtractAgents(t testing.TB, config string) (rest string, folder *agents.Folder) {
 	t.Helper()
 	fields := map[string]json.RawMessage{}
 	var list []*agents.Agent
@@ -211,20 +181,21 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// Eventually polls a condition that has no event of its own, and fails the test if it does not become true.
-func Eventually(t *testing.T, what string, ok func() bool) {
+// Eventually polls a condition, and fails the test if it does not become true. It is for conditions that the test
+// cannot await in another way.
+func Eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	if !PollUntil(Patience, ok) {
+	if !PollUntil(Patience, condition) {
 		t.Fatalf("no %s within %v", what, Patience)
 	}
 }
 
-// PollUntil polls a condition, and reports whether it became true in time.
-func PollUntil(d time.Duration, ok func() bool) bool {
+// PollUntil polls a condition, and reports whether it became true within d.
+func PollUntil(d time.Duration, condition func() bool) (ok bool) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(d)
-	for !ok() {
+	for !condition() {
 		select {
 		case <-tick.C:
 		case <-deadline:

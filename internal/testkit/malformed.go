@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// wrongValues are put in the place of the valid values of a message.
+// wrongValues are JSON texts that replace the valid values of a message.
 var wrongValues = []string{
 	`null`, `true`, `-1`, `1e999`, `18446744073709551616`, `""`, `"\ud800"`, `"` + "\xff\xfe" + `"`, `{}`, `[]`, `[null]`, `{"":{"":null}}`,
 	strings.Repeat("[", 20000) + strings.Repeat("]", 20000), strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000),
 	`"` + strings.Repeat("A", 70<<10) + `"`, `nul`, `"`, ``,
 }
 
-// placeInJSON is the position of a value in a JSON text, or of the name of a field.
+// placeInJSON is the position of a value or of a field's name in a JSON text.
 type placeInJSON struct {
 	from, end int
 	isName    bool
 }
 
-// placesOf returns the positions of all values of a JSON text, including objects and lists, and of the names of its fields.
-func placesOf(text string) (places []placeInJSON) {
+// jsonPlaces returns the positions of all values in a JSON text, including objects and lists, and of all field names.
+func jsonPlaces(text string) (places []placeInJSON) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	type level struct {
 		at       int // index in places
@@ -57,9 +57,9 @@ func placesOf(text string) (places []placeInJSON) {
 	}
 }
 
-// shapesOf returns other shapes of a value: a list with the value, the only element of a list, a number as text, a text
-// as number, and an object within another object.
-func shapesOf(value string) []string {
+// otherShapes returns a value in wrong shapes: put into a list or an object, taken out of a list, a number or an object as
+// text, a text without quotation marks. It adds some unrelated values.
+func otherShapes(value string) []string {
 	shapes := []string{
 		"[" + value + "]", "[" + value + "," + value + "]", `{"value":` + value + `}`, "7", `"text"`, "[7]", `{"a":"b"}`, "[[]]",
 	}
@@ -80,7 +80,7 @@ var capital = regexp.MustCompile(`[A-Z]`)
 
 // MalformedVariants returns malformed versions of a JSON text: wrong values, shapes, names and ends.
 func MalformedVariants(text string) (all []string) {
-	for i, p := range placesOf(text) {
+	for i, p := range jsonPlaces(text) {
 		put := func(value string) { all = append(all, text[:p.from]+value+text[p.end:]) }
 		value := text[p.from:p.end]
 		if p.isName {
@@ -94,7 +94,7 @@ func MalformedVariants(text string) (all []string) {
 				put(wrong)
 			}
 		}
-		for j, shape := range shapesOf(value) {
+		for j, shape := range otherShapes(value) {
 			if (i+j)%2 == 0 {
 				put(shape)
 			}
@@ -106,7 +106,8 @@ func MalformedVariants(text string) (all []string) {
 	return append(all, text[:len(text)-1]+","+text[1:], text+text, "\ufeff"+text, text+"\x00", "["+text+"]")
 }
 
-// SampleMalformed returns every step-th malformed variant of these messages, of which there are too many to try each.
+// SampleMalformed returns every step-th malformed variant of these messages, because a test of all variants would take
+// too long.
 func SampleMalformed(step int, good ...string) (list []string) {
 	for _, g := range good {
 		for i, bad := range MalformedVariants(g) {

@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"cmp"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -23,11 +24,11 @@ func (s *SeenByModel) Record(e emulator.Event) {
 }
 
 // EventsOf returns the recorded events of one kind.
-func (s *SeenByModel) EventsOf(what emulator.EventKind) (list []emulator.Event) {
+func (s *SeenByModel) EventsOf(kind emulator.EventKind) (list []emulator.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.events {
-		if e.Kind == what {
+		if e.Kind == kind {
 			list = append(list, e)
 		}
 	}
@@ -37,11 +38,20 @@ func (s *SeenByModel) EventsOf(what emulator.EventKind) (list []emulator.Event) 
 // WithSeenModel replaces the model by one that records what it receives.
 func WithSeenModel(t testing.TB, seen *SeenByModel) Option {
 	t.Helper()
-	model := emulator.New(emulator.Options{Espeak: emulator.NoVoice, Observe: seen.Record})
-	up := httptest.NewServer(model)
+	model := StartModel(t, emulator.Options{Observe: seen.Record})
+	return func(_ *Endpoints, ho *bridge.Options) { ho.Client = model }
+}
+
+// StartModel starts an emulator without a voice, and returns a client for it. The emulator ends with the test, after the
+// clean-ups that are registered later.
+func StartModel(t testing.TB, o emulator.Options) *api.Client {
+	t.Helper()
+	o.Espeak = cmp.Or(o.Espeak, emulator.NoVoice)
+	model := emulator.New(o)
+	server := httptest.NewServer(model)
 	t.Cleanup(func() {
 		model.Close()
-		up.Close()
+		server.Close()
 	})
-	return func(_ *Endpoints, ho *bridge.Options) { ho.Client = &api.Client{BaseURL: up.URL} }
+	return &api.Client{BaseURL: server.URL}
 }

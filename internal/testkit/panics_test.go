@@ -112,17 +112,16 @@ func TestAPanicEndsOneCall(t *testing.T) { // not parallel: Inject affects the w
 				}
 			})
 			other := testkit.OpenConversation(t, g, `{}`)
-			other.AskText("Hello.")
-			before := crash.Count(kind.place)
+			before := crash.PanicCount(kind.place)
 			var armed atomic.Bool
-			defer crash.Inject(func(place string) {
+			defer crash.SetTestHook(func(place string) {
 				if place == kind.place && armed.CompareAndSwap(true, false) {
 					panic("injected")
 				}
 			})()
 			c := kind.fault(t, g, func() { armed.Store(true) })
-			c.CloseCode()
-			if n := crash.Count(kind.place) - before; n != 1 {
+			c.AwaitCloseCode()
+			if n := crash.PanicCount(kind.place) - before; n != 1 {
 				t.Errorf("%d panics are counted", n)
 			}
 			if log := g.Logs.String(); !strings.Contains(log, "injected") || !strings.Contains(log, "crash.go") {
@@ -139,7 +138,7 @@ func TestAPanicEndsOneCall(t *testing.T) { // not parallel: Inject affects the w
 // TestAPanicOfARequest: if the handler of a request panics, the response is 500.
 func TestAPanicOfARequest(t *testing.T) {
 	g := testkit.StartGateway(t, whiptest.Serve)
-	defer crash.Inject(func(place string) {
+	defer crash.SetTestHook(func(place string) {
 		if place == "request" {
 			panic("injected")
 		}

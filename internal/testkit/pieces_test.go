@@ -25,6 +25,7 @@ func wrapped(raw []byte) string {
 // The model receives the same samples, however a client splits its audio into pieces and encodes it. A piece may end in the
 // middle of a sample.
 func TestSoundInPieces(t *testing.T) {
+	t.Parallel()
 	const few = 401 // bytes sent in small pieces; the rest follows in two pieces, the first of odd length
 	standard := testkit.Base64Encoding(base64.StdEncoding.EncodeToString)
 	for name, client := range soundClients() {

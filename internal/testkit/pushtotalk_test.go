@@ -13,6 +13,7 @@ const answerTime = 2500 * time.Millisecond
 // A person who releases a talk button, or mutes during the last word, gets an answer, even if the protocol has no message for
 // it. gemini-3.8-live detects the end of speech only from the audio.
 func TestPushToTalk(t *testing.T) {
+	t.Parallel()
 	for name, client := range soundClients() {
 		for _, marked := range []bool{true, false} {
 			way := "stops"

@@ -2,7 +2,6 @@ package testkit_test
 
 import (
 	"log/slog"
-	"net/http/httptest"
 	"os"
 	"runtime"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
 )
@@ -36,30 +34,30 @@ var endings = []struct {
 	{"parked", func(t *testing.T, g *testkit.Gateway) {
 		c := testkit.DialWebSocket(t, g.URL)
 		c.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
-		testkit.ReadSetup(t, c.AwaitEvent("SETUP_COMPLETE"), false)
+		testkit.ParseSetup(t, c.AwaitEvent("SETUP_COMPLETE"), false)
 		testkit.DropConnection(c)
 	}},
 	{"replaced", func(t *testing.T, g *testkit.Gateway) {
 		first, second := testkit.DialWebSocket(t, g.URL), testkit.DialWebSocket(t, g.URL)
 		first.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
-		_, token := testkit.ReadSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
+		_, token := testkit.ParseSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
 		second.Send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
-		testkit.ReadSetup(t, second.AwaitEvent("SETUP_COMPLETE"), true)
+		testkit.ParseSetup(t, second.AwaitEvent("SETUP_COMPLETE"), true)
 		first.AwaitEvent("GEMINI_DISCONNECTED")
-		first.CloseCode()
+		first.AwaitCloseCode()
 		leave(second)
 	}},
 	{"refused", func(t *testing.T, g *testkit.Gateway) {
 		c := testkit.DialWebSocket(t, g.URL)
 		c.Send("CONNECT_GEMINI", `{"initialConfig":{"tools":"a hammer"}}`)
 		c.AwaitEvent("GEMINI_DISCONNECTED")
-		c.CloseCode()
+		c.AwaitCloseCode()
 	}},
 	{"refused by the model", func(t *testing.T, g *testkit.Gateway) {
 		c := testkit.DialWebSocket(t, g.URL)
 		c.Send("CONNECT_GEMINI", `{"initialConfig":{"model":"gemini-that-nobody-knows"}}`)
 		c.AwaitEvent("GEMINI_DISCONNECTED")
-		c.CloseCode()
+		c.AwaitCloseCode()
 	}},
 	{"the model is lost", func(t *testing.T, g *testkit.Gateway) {
 		c := testkit.OpenConversation(t, g, testkit.WeatherTool)
@@ -92,7 +90,7 @@ var endings = []struct {
 		c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{Channel: true})
 		p.Send("DISCONNECT_GEMINI", "")
 		c.AwaitEvent("GEMINI_DISCONNECTED")
-		c.CloseCode()
+		c.AwaitCloseCode()
 		p.HangUp()
 	}},
 	{"WebRTC, cut", func(t *testing.T, g *testkit.Gateway) {
@@ -102,7 +100,7 @@ var endings = []struct {
 	}},
 	{"an offer and no more", func(t *testing.T, g *testkit.Gateway) {
 		c := testkit.OpenConversation(t, g, `{}`)
-		testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true}).OfferOnly(false)
+		testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true}).SendOfferOnly(false)
 		c.AwaitEvent("WEBRTC_ANSWER")
 		leave(c)
 	}},
@@ -112,7 +110,7 @@ func leave(c *testkit.Client) {
 	c.T.Helper()
 	c.Send("DISCONNECT_GEMINI", "")
 	c.AwaitEvent("GEMINI_DISCONNECTED")
-	c.CloseCode()
+	c.AwaitCloseCode()
 }
 
 // resources counts the resources that ended conversations must release.
@@ -143,14 +141,11 @@ func TestConversationsReleaseTheirResources(t *testing.T) { // not parallel: it 
 		t.Skip("make test-all sets TEST_ALL")
 	}
 	log := slog.New(slog.DiscardHandler)
-	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice, Scenario: emulator.Scenario{
+	model := testkit.StartModel(t, emulator.Options{Logger: log, Scenario: emulator.Scenario{
 		HandleTTL: soakPark, Faults: []emulator.Fault{{On: emulator.OnToolCall, Close: 1011}},
 	}})
-	upstream := httptest.NewServer(model)
-	defer upstream.Close()
-	defer model.Close()
 	g := testkit.StartGateway(t, func(_ *testkit.Endpoints, o *bridge.Options) {
-		o.Client, o.Park = &api.Client{BaseURL: upstream.URL}, soakPark
+		o.Client, o.Park = model, soakPark
 	})
 	const atOnce = 12
 	visits := func(n int) {

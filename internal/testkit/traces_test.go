@@ -55,6 +55,7 @@ var faulty = map[string]struct {
 // the recorded times, and the client acts like the recorded client. The person gets the model's whole output once, and the
 // gateway tries no remedy on a healthy model.
 func TestRecordedSessions(t *testing.T) {
+	t.Parallel()
 	list, err := traces.ReadTests("../../bridge/gemini/traces/testdata")
 	if err != nil {
 		t.Fatal(err)
@@ -322,7 +323,7 @@ func (p *player) play() {
 			if kind := traces.Kind(l.Msg); l.Dir == traces.Down && wasInput && !strings.Contains(kind, "inputTranscription") {
 				time.Sleep(quickest)
 			}
-			if p.hasNoClient() && traces.ReadAnswer(l.Msg).Interrupted && p.isTranscribed(i) { // the recording lacks the speech
+			if p.hasNoClient() && traces.ParseAnswer(l.Msg).Interrupted && p.isTranscribed(i) { // the recording lacks the speech
 				p.speak(traces.Sound{Length: 400 * time.Millisecond})
 				time.Sleep(bargeIn)
 			}
@@ -344,12 +345,12 @@ func (p *player) play() {
 			if now := time.Now(); played.Before(now) {
 				played = now
 			}
-			played = played.Add(traces.ReadAnswer(l.Msg).Voice * time.Duration(l.Count()))
-			for range l.Count() {
-				p.send(traces.WithSound(l.Msg, 1000, 24000))
+			played = played.Add(traces.ParseAnswer(l.Msg).Voice * time.Duration(l.MessageCount()))
+			for range l.MessageCount() {
+				p.send(traces.FillSound(l.Msg, 1000, 24000))
 			}
 		case traces.Up:
-			for range l.Count() {
+			for range l.MessageCount() {
 				p.act(i, l)
 			}
 		case traces.EndClose:
@@ -372,7 +373,7 @@ func (p *player) send(msg json.RawMessage) { p.current().Send("%s", msg) }
 
 // act repeats an action of the recorded client.
 func (p *player) act(at int, l traces.Line) {
-	m, err := traces.ReadClient(l.Msg)
+	m, err := traces.ParseClient(l.Msg)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -404,7 +405,7 @@ func (p *player) act(at int, l traces.Line) {
 // input repeats the realtime input of the recorded client.
 func (p *player) input(at int, l traces.Line, in *traces.RealtimeInput) {
 	for _, blob := range in.Audio {
-		sound, ok := traces.ReadSound(blob.Data)
+		sound, ok := traces.ParseSoundPlaceholder(blob.Data)
 		if !ok || sound.Silent {
 			continue // the microphone sends silence all the time
 		}
@@ -477,7 +478,7 @@ func readTurns(trace traces.Trace) (turns []recordedTurn) {
 	}
 	stopped := false // an empty turn of the client has stopped the answer; further output of the model is dropped
 	for _, l := range trace.Lines {
-		if m, err := traces.ReadClient(l.Msg); l.Dir == traces.Up && err == nil {
+		if m, err := traces.ParseClient(l.Msg); l.Dir == traces.Up && err == nil {
 			if stopped = m.ClientContent != nil && m.ClientContent.TurnComplete && len(m.ClientContent.Turns) == 0; stopped {
 				turn.cut, turn.over = true, true
 				end()
@@ -486,9 +487,9 @@ func readTurns(trace traces.Trace) (turns []recordedTurn) {
 		if l.Dir != traces.Down || stopped {
 			continue
 		}
-		said := traces.ReadAnswer(l.Msg)
+		said := traces.ParseAnswer(l.Msg)
 		turn.text += said.Text
-		turn.voice += said.Voice * time.Duration(l.Count())
+		turn.voice += said.Voice * time.Duration(l.MessageCount())
 		if said.Interrupted || said.TurnComplete {
 			turn.cut, turn.over = turn.cut || said.Interrupted, true
 			end()
@@ -504,7 +505,7 @@ func (p *player) check(wanted []recordedTurn) {
 	fault := faulty[p.trace.Name]
 	text := ""
 	for _, m := range p.client.find("CONTENT_MESSAGE") {
-		text += traces.ReadAnswer(m.Payload).Text
+		text += traces.ParseAnswer(m.Payload).Text
 	}
 	var least, most time.Duration
 	rest, ended := text, 0
@@ -576,7 +577,7 @@ func (p *player) heard() (voice, other time.Duration) {
 // turnCompletes returns the number of turns that the recorded server has completed.
 func (p *player) turnCompletes() (n int) {
 	for _, l := range p.trace.Lines {
-		if l.Dir == traces.Down && traces.ReadAnswer(l.Msg).TurnComplete {
+		if l.Dir == traces.Down && traces.ParseAnswer(l.Msg).TurnComplete {
 			n++
 		}
 	}

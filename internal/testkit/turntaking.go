@@ -15,7 +15,7 @@ import (
 // TurnSettings are the settings of an agent that CheckTurnTaking needs.
 const TurnSettings = `{"by":"gateway","patience":"patient"}`
 
-// ShortestJudged is the shortest pause or word whose effect the tests of turn taking judge.
+// ShortestJudged is the length of the shortest pauses and words whose effect the tests of turn taking check.
 const ShortestJudged = 240 * time.Millisecond
 
 // turnLog records the events about turns.
@@ -45,14 +45,15 @@ func (l *turnLog) record(e bridge.Event) {
 	l.events = append(l.events, word)
 }
 
-func (l *turnLog) has(want []string) bool {
+func (l *turnLog) equals(want []string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Equal(l.events, want)
 }
 
-// CheckTurnTaking talks to the emulator in a conversation whose gateway decides about turns. play plays sound in real
-// time, and returns at its end. A failure on a machine that is too busy skips the test.
+// CheckTurnTaking talks to the emulator in a conversation in which the gateway decides about turns. play must play
+// audio in real time, and return at its end. If a check fails while the machine is too busy, CheckTurnTaking skips the
+// test.
 func CheckTurnTaking(t *testing.T, s *bridge.Session, rate int, play func(pcm []int16)) {
 	t.Helper()
 	machine := mediatest.MeasureLateness(t)
@@ -66,7 +67,7 @@ func CheckTurnTaking(t *testing.T, s *bridge.Session, rate int, play func(pcm []
 	await := func(events ...string) {
 		t.Helper()
 		want = append(want, events...)
-		if !PollUntil(Patience, func() bool { return log.has(want) }) {
+		if !PollUntil(Patience, func() bool { return log.equals(want) }) {
 			if !machine.CanJudge(t, ShortestJudged) {
 				t.SkipNow()
 			}

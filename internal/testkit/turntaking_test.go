@@ -18,6 +18,7 @@ const gatewayTurns = `{"grant":{"agent":{"turns":` + testkit.TurnSettings + `}}}
 // If the gateway decides about turns, a cough does not begin a turn and a pause does not end one, in every protocol with
 // speech.
 func TestAPauseDoesNotEndATurn(t *testing.T) {
+	t.Parallel()
 	for name, client := range soundClients() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,6 +51,7 @@ func TestTurnTaking(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute of real time")
 	}
+	t.Parallel()
 	for _, name := range []string{"web", "web by WebRTC"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

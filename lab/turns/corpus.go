@@ -13,7 +13,7 @@ import (
 	"voxgate/media"
 )
 
-// half selects the recordings for the training or for the test.
+// half is the training half or the test half of the corpus. It says which recordings belong to it.
 type half struct {
 	prompts   []string // folders of a language's prompts
 	dialogues string   // language of the game's dialogues
@@ -26,9 +26,9 @@ type half struct {
 	python    []string
 }
 
-// The corpus is split by package, so that no recording is in both halves. All people of Hedgewars, the noises of
-// livekit-agents, and the meeting were in the test half before any tuning on such sounds. Only the voice Allison is in
-// both halves, in English and Spanish.
+// The corpus is split by package, so that no recording is in both halves. The voices of Hedgewars, the noises of
+// livekit-agents, and the meeting have been in the test half since before the first tuning with sounds of these kinds.
+// Only the voice Allison is in both halves, in English and Spanish.
 var (
 	trainingHalf = half{
 		prompts: []string{"en_US_f_Allison", "fr_CA_f_June"}, dialogues: "cs", clips: [2]int{300, 600},
@@ -49,7 +49,7 @@ var (
 	}
 )
 
-// unfinished lists prompts that are not the end of a turn, and their continuations.
+// unfinished lists prompts that do not end a turn, each followed by its continuations.
 var unfinished = [][]string{
 	{"vm-youhave", "digits/2", "vm-messages"},
 	{"vm-theperson", "digits/5", "vm-isunavail"},
@@ -75,7 +75,8 @@ var unfinished = [][]string{
 	{"to-rerecord-it", "vm-press"},
 }
 
-// fragments are further prompts to leave out: they are not the end of a turn, or not speech.
+// fragments lists parts of the names of further prompts that are left out, because they do not end a turn or are not
+// speech.
 var fragments = []string{
 	"vm-tocancel", "vm-next", "vm-prev", "vm-repeat", "vm-and", "vm-for",
 	"tone", "beep", "tt-monkeys", "queue-", "spy-", "vm-changeto",
@@ -130,8 +131,8 @@ func buildCorpus(cache string, h half) ([]item, error) {
 	return b.items, nil
 }
 
-// noise returns the sound of a room.
-func (b *builder) noise(n int) []int16 {
+// roomNoise returns the sound of a room.
+func (b *builder) roomNoise(n int) []int16 {
 	pcm := make([]int16, n)
 	for i := range pcm {
 		pcm[i] = int16(math.Round(b.rng.NormFloat64() * room))
@@ -139,26 +140,26 @@ func (b *builder) noise(n int) []int16 {
 	return pcm
 }
 
-// add adds an item of several parts, with pauses of the given lengths between them.
-func (b *builder) add(kind, voice string, pauses []int, parts ...[]int16) {
-	it := item{kind: kind, voice: voice, pcm: b.noise(rate / 2)}
+// addItem adds an item of several parts, with pauses of the given lengths between them.
+func (b *builder) addItem(kind, voice string, pauses []int, parts ...[]int16) {
+	it := item{kind: kind, voice: voice, pcm: b.roomNoise(rate / 2)}
 	for i, part := range parts {
 		if i > 0 && i <= len(pauses) {
 			from := len(it.pcm)
-			it.pcm = append(it.pcm, b.noise(pauses[i-1])...)
+			it.pcm = append(it.pcm, b.roomNoise(pauses[i-1])...)
 			it.pauses = append(it.pauses, [2]int{from, len(it.pcm)})
 		}
-		it.pcm = append(it.pcm, mix(part, b.noise(len(part)))...)
+		it.pcm = append(it.pcm, mix(part, b.roomNoise(len(part)))...)
 	}
 	it.end = len(it.pcm)
-	it.pcm = append(it.pcm, b.noise(tail)...)
+	it.pcm = append(it.pcm, b.roomNoise(tail)...)
 	b.items = append(b.items, it)
 }
 
 // pauseLength returns 0.4 to 1.2 s.
 func (b *builder) pauseLength() int { return rate*2/5 + b.rng.IntN(rate*4/5) }
 
-func (b *builder) addPrompts(voice string, most int) error {
+func (b *builder) addPrompts(voice string, maxClips int) error {
 	files, err := glob(b.cache, "asterisk-*", "usr/share/asterisk/sounds", voice, "*.*")
 	if err != nil {
 		return err
@@ -172,7 +173,7 @@ func (b *builder) addPrompts(voice string, most int) error {
 			return nil, err
 		}
 		pcm, err := readClip(found[0])
-		return trim(pcm), err
+		return trimSilence(pcm), err
 	}
 	skip := slices.Clone(fragments)
 	for _, names := range unfinished {
@@ -190,25 +191,25 @@ func (b *builder) addPrompts(voice string, most int) error {
 			rest = append(append(rest, part...), make([]int16, rate/20)...)
 		}
 		if len(first) > 0 && len(rest) > 0 {
-			b.add("hesit", voice, []int{b.pauseLength()}, first, rest)
+			b.addItem("hesit", voice, []int{b.pauseLength()}, first, rest)
 		}
 	}
 	b.rng.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
-	return b.addClips(voice, files, most, skip)
+	return b.addClips(voice, files, maxClips, skip)
 }
 
-func (b *builder) addDialogues(language string, most int) error {
+func (b *builder) addDialogues(language string, maxClips int) error {
 	files, err := glob(b.cache, "fillets-ng-data-"+language, "usr/share/games/fillets-ng/sound/*", language, "*.ogg")
 	if err != nil {
 		return err
 	}
 	b.rng.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
-	return b.addClips("fillets-"+language, files, most, nil)
+	return b.addClips("fillets-"+language, files, maxClips, nil)
 }
 
-// addClips adds clips of 1 to 15 s as ends of turns, and as turns with pauses: at most the given number of clips. It leaves out files
-// whose names contain a text in skip.
-func (b *builder) addClips(voice string, files []string, most int, skip []string) error {
+// addClips adds clips of 1 to 15 s, maxClips at most. It adds each clip as the end of a turn, and as a turn with
+// pauses. It leaves out files whose names contain a text in skip.
+func (b *builder) addClips(voice string, files []string, maxClips int, skip []string) error {
 	for _, file := range files {
 		if slices.ContainsFunc(skip, func(s string) bool { return strings.Contains(filepath.Base(file), s) }) {
 			continue
@@ -217,45 +218,45 @@ func (b *builder) addClips(voice string, files []string, most int, skip []string
 		if err != nil {
 			return err
 		}
-		pcm = trim(pcm)
+		pcm = trimSilence(pcm)
 		if len(pcm) >= shortestWord && len(pcm) <= longestWord {
 			b.words = append(b.words, pcm)
 		}
 		if len(pcm) < rate || len(pcm) > 15*rate {
 			continue
 		}
-		if most--; most < 0 {
+		if maxClips--; maxClips < 0 {
 			break
 		}
-		b.add("ends", voice, nil, pcm)
-		levels, threshold := levelsOf(pcm)
-		gaps := gapsIn(levels, threshold, 15)
+		b.addItem("ends", voice, nil, pcm)
+		levels, threshold := frameLevels(pcm)
+		gaps := findGaps(levels, threshold, 15)
 		if len(gaps) > 0 {
 			g := gaps[b.rng.IntN(len(gaps))]
-			b.add("pause", voice, []int{b.pauseLength()}, pcm[:g[0]*160], pcm[g[1]*160:])
+			b.addItem("pause", voice, []int{b.pauseLength()}, pcm[:g[0]*160], pcm[g[1]*160:])
 		}
-		if natural := gapsIn(levels, threshold, 25); len(natural) > 0 {
+		if natural := findGaps(levels, threshold, 25); len(natural) > 0 {
 			b.addSpoken("natural", voice, pcm, natural)
 		}
-		if at := b.findDip(levels, threshold, gaps); at > 0 {
-			b.add("mid", voice, []int{b.pauseLength()}, pcm[:at*160], pcm[at*160:])
+		if at, ok := b.findDip(levels, threshold, gaps); ok {
+			b.addItem("mid", voice, []int{b.pauseLength()}, pcm[:at*160], pcm[at*160:])
 		}
 	}
 	return nil
 }
 
-// addSpoken adds a clip with the pauses of its speaker; gaps are their positions, in frames of 10 ms.
+// addSpoken adds a clip whose speaker makes pauses. gaps are the positions of the pauses, in frames of 10 ms.
 func (b *builder) addSpoken(kind, voice string, pcm []int16, gaps [][2]int) {
-	b.add(kind, voice, nil, pcm)
+	b.addItem(kind, voice, nil, pcm)
 	it := &b.items[len(b.items)-1]
 	for _, g := range gaps {
 		it.pauses = append(it.pauses, [2]int{rate/2 + g[0]*160, rate/2 + g[1]*160})
 	}
 }
 
-// findDip returns a random frame in mid-phrase at which the voice dips, or 0. It is at least 0.5 s from the ends and
-// 0.3 s from gaps.
-func (b *builder) findDip(levels []float64, threshold float64, gaps [][2]int) int {
+// findDip returns a random frame at which the voice becomes quieter in the middle of a phrase. The frame is at least
+// 0.5 s from the ends of the clip and 0.3 s from gaps. ok is false if the clip has no such frame.
+func (b *builder) findDip(levels []float64, threshold float64, gaps [][2]int) (frame int, ok bool) {
 	var dips []int
 	for i := 50; i < len(levels)-50; i++ {
 		if levels[i] < 2*threshold && levels[i] == slices.Min(levels[i-15:i+15]) &&
@@ -264,9 +265,9 @@ func (b *builder) findDip(levels []float64, threshold float64, gaps [][2]int) in
 		}
 	}
 	if len(dips) == 0 {
-		return 0
+		return 0, false
 	}
-	return dips[b.rng.IntN(len(dips))]
+	return dips[b.rng.IntN(len(dips))], true
 }
 
 // addMeeting adds the monologues of the meeting with their pauses.
@@ -284,7 +285,7 @@ func (b *builder) addMeeting() error {
 			if s.to-s.from < 2.5 || overlap(s, segments) > 0.7 {
 				continue
 			}
-			// The name of one file has an accent, which its name in the list lacks.
+			// One file has an accent in its name, but its name in the list does not.
 			files, err := filepath.Glob(filepath.Join(filepath.Dir(list), strings.Replace(s.file, "trn00", "tr*00", 1)+".wav"))
 			if err != nil || len(files) == 0 {
 				return fmt.Errorf("%s: no recording of %s", list, s.file)
@@ -294,8 +295,8 @@ func (b *builder) addMeeting() error {
 				return err
 			}
 			pcm = normalize(pcm[int(s.from*rate):min(len(pcm), int(s.to*rate))])
-			levels, threshold := levelsOf(pcm)
-			if gaps := gapsIn(levels, threshold*3, 25); len(gaps) > 0 {
+			levels, threshold := frameLevels(pcm)
+			if gaps := findGaps(levels, threshold*3, 25); len(gaps) > 0 {
 				b.addSpoken("meeting", s.speaker, pcm, gaps)
 			}
 		}
@@ -319,7 +320,7 @@ func overlap(s segment, segments []segment) (seconds float64) {
 	return seconds
 }
 
-// readSegments reads who speaks when, and joins parts of one speaker that are less than 1.2 s apart.
+// readSegments reads from a file who speaks when. It joins segments of one speaker that are less than 1.2 s apart.
 func readSegments(list string) ([]segment, error) {
 	f, err := os.Open(list)
 	if err != nil {
@@ -349,8 +350,9 @@ func readSegments(list string) ([]segment, error) {
 
 func glob(parts ...string) ([]string, error) { return filepath.Glob(filepath.Join(parts...)) }
 
-// levelsOf returns the RMS of each 10 ms. threshold is the minimum level that counts as speech: 30 dB below the loudest.
-func levelsOf(pcm []int16) (levels []float64, threshold float64) {
+// frameLevels returns the RMS of each 10 ms. threshold is the minimum level that counts as speech. It is 30 dB below
+// the loudest frame.
+func frameLevels(pcm []int16) (levels []float64, threshold float64) {
 	for i := 0; i+160 <= len(pcm); i += 160 {
 		levels = append(levels, media.RMS(pcm[i:i+160]))
 	}
@@ -361,15 +363,15 @@ func levelsOf(pcm []int16) (levels []float64, threshold float64) {
 	return levels, max(20, sorted[len(sorted)*95/100]/32)
 }
 
-// gapsIn returns the gaps of at least `shortest` frames that are 0.4 s or more from both ends.
-func gapsIn(levels []float64, threshold float64, shortest int) (gaps [][2]int) {
+// findGaps returns the gaps of at least minFrames frames that are 0.4 s or more from both ends.
+func findGaps(levels []float64, threshold float64, minFrames int) (gaps [][2]int) {
 	from := -1
 	for i, l := range levels {
 		switch {
 		case l < threshold && from < 0:
 			from = i
 		case l >= threshold && from >= 0:
-			if i-from >= shortest && from >= 40 && i < len(levels)-40 {
+			if i-from >= minFrames && from >= 40 && i < len(levels)-40 {
 				gaps = append(gaps, [2]int{from, i})
 			}
 			from = -1
@@ -378,9 +380,9 @@ func gapsIn(levels []float64, threshold float64, shortest int) (gaps [][2]int) {
 	return gaps
 }
 
-// trim cuts off the silence at both ends.
-func trim(pcm []int16) []int16 {
-	levels, threshold := levelsOf(pcm)
+// trimSilence cuts off the silence at both ends.
+func trimSilence(pcm []int16) []int16 {
+	levels, threshold := frameLevels(pcm)
 	loud := func(l float64) bool { return l >= threshold }
 	first := slices.IndexFunc(levels, loud)
 	if first < 0 {
@@ -395,7 +397,7 @@ func trim(pcm []int16) []int16 {
 
 // normalize scales audio so that its frames of speech have a level of -26 dBov.
 func normalize(pcm []int16) []int16 {
-	levels, threshold := levelsOf(pcm)
+	levels, threshold := frameLevels(pcm)
 	sum, n := 0.0, 0
 	for _, l := range levels {
 		if l >= 3*threshold {

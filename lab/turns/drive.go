@@ -15,22 +15,24 @@ import (
 )
 
 const (
-	// judgeLatency is the time in which the network answers.
+	// judgeLatency is the time that the end-of-turn network needs for an answer.
 	judgeLatency = 40 * time.Millisecond
 	// answerLatency is the time from the end of a turn to the answer's first sound, in runs with answers.
 	answerLatency = 500 * time.Millisecond
-	// firstVerdicts is the minimum number of frames for the second detector: 0.5 s.
+	// firstVerdicts is the minimum number of frames (0.5 s) that a run of the second detector covers. It saves time,
+	// because each run begins again at the first frame.
 	firstVerdicts = 16
 	playLevel     = -30 // level of the answer in dBov; constant, so that no sound looks like its echo
 )
 
-// event is an action of the machine, at a position in the audio.
+// event is an action of the turn machine, at a position in the audio.
 type event struct {
 	turns.Action
 	at int // position in samples
 }
 
-// verdict holds probabilities that the audio before a pause ends a turn: by prosody, by the network, and by both together.
+// verdict holds three probabilities that the audio before a pause ends a turn: according to prosody, according to the
+// network, and according to both together.
 type verdict struct{ prosody, both, network float64 }
 
 // recording is audio with the results of detectors and judges, each computed once. It belongs to one goroutine at a time.
@@ -39,7 +41,7 @@ type recording struct {
 	pcm      []int16
 	verdicts map[int]verdict
 	frames   []frameVerdict
-	speech   map[int][]turns.Ear // results of the second detector, by the position at which it was started
+	speech   map[int][]turns.SpeechProbability // results of the second detector, by the position at which it was started
 }
 
 // frameVerdict holds the verdict of the first detector on 20 ms.
@@ -49,7 +51,7 @@ type frameVerdict struct {
 }
 
 func newRecording(judge *smartturn.Judge, pcm []int16) *recording {
-	return &recording{judge: judge, pcm: pcm, verdicts: map[int]verdict{}, speech: map[int][]turns.Ear{}}
+	return &recording{judge: judge, pcm: pcm, verdicts: map[int]verdict{}, speech: map[int][]turns.SpeechProbability{}}
 }
 
 // judgeAt asks prosody and the network about the audio before a position.
@@ -83,17 +85,17 @@ func (r *recording) detectVoice() []frameVerdict {
 }
 
 // speechAt returns the result of a second detector at the sample position `at`. The detector was started at the position `from`.
-func (r *recording) speechAt(from, at int) turns.Ear {
+func (r *recording) speechAt(from, at int) turns.SpeechProbability {
 	n := (at - from) / silero.FrameLength
 	if n == 0 {
 		return turns.Unknown
 	}
 	if len(r.speech[from]) < n {
 		d := silero.NewDetector()
-		var answers []turns.Ear
+		var answers []turns.SpeechProbability
 		for k := range max(2*n, firstVerdicts) { // again from the beginning, because its state is not kept
 			if end := from + (k+1)*silero.FrameLength; end <= len(r.pcm) {
-				answers = append(answers, turns.Ear(d.Probability(r.pcm[end-silero.FrameLength:end])))
+				answers = append(answers, turns.SpeechProbability(d.SpeechProbability(r.pcm[end-silero.FrameLength:end])))
 			}
 		}
 		r.speech[from] = answers
@@ -127,7 +129,7 @@ func newConversation(s turns.Settings, r *recording, hasJudge bool) *conversatio
 	return &conversation{recording: r, hasJudge: hasJudge, machine: turns.New(s)}
 }
 
-// play runs the machine over the recording and returns its actions.
+// play runs the turn machine over the recording and returns its actions.
 func (c *conversation) play() []event {
 	for i, v := range c.recording.detectVoice() {
 		at := (i + 1) * frame
@@ -146,13 +148,13 @@ func (c *conversation) play() []event {
 		}
 		for _, a := range c.machine.ProcessFrame(f) {
 			c.events = append(c.events, event{a, at})
-			c.handle(a, at, now)
+			c.applyAction(a, at, now)
 		}
 	}
 	return c.events
 }
 
-func (c *conversation) handle(a turns.Action, at int, now time.Duration) {
+func (c *conversation) applyAction(a turns.Action, at int, now time.Duration) {
 	switch a.Kind {
 	case turns.AskEar:
 		c.isEarOn, c.earFrom = true, max(0, at-media.Samples(a.Back, rate))

@@ -15,8 +15,8 @@ const (
 	longestSound = 700 * ms // longest sound that does not mean to interrupt
 )
 
-// outcome is the effect of a sound over an answer. duck, hold and cut are the times of these actions in seconds from the
-// sound's onset, or 0 for an action that did not happen. length is the length of the sound in seconds.
+// outcome is the effect of a sound over an answer. duck, hold and cut are the times of these actions in seconds from
+// the sound's onset, or 0 for an action that did not happen. length is the length of the sound in seconds.
 type outcome struct {
 	duck, hold, cut float64
 	resume          float64 // seconds from the end of the sound until the answer continues; negative within the sound, 0 for never
@@ -24,8 +24,8 @@ type outcome struct {
 	isWhole         bool // whether the model got everything from the onset on
 }
 
-// interrupt plays a sound over an answer to a turn of another recording.
-func interrupt(sound, turn item) (o outcome) {
+// simulateInterruption simulates a turn of another recording, and plays the sound while the model answers that turn.
+func simulateInterruption(sound, turn item) (o outcome) {
 	pcm := append(slices.Clone(turn.pcm[:min(turn.end, rate/2+turnLength)]), make([]int16, soundDelay)...)
 	for i := range soundDelay {
 		pcm[len(pcm)-soundDelay+i] = turn.pcm[len(turn.pcm)-1-i] // room noise
@@ -33,7 +33,7 @@ func interrupt(sound, turn item) (o outcome) {
 	from := len(pcm) + rate/2 // the sound begins after 0.5 s of room noise
 	end := len(pcm) + sound.end
 	pcm = append(pcm, sound.pcm...)
-	r := newConversation(turns.Settings{Patience: turns.FixedSilence(500 * ms)}, newRecording(nil, pcm), false)
+	r := newConversation(turns.Settings{Patience: turns.PatienceFixedAt(500 * ms)}, newRecording(nil, pcm), false)
 	r.hasAnswers = true
 	o.length = float64(end-from) / rate
 	for _, e := range r.play() {
@@ -55,13 +55,14 @@ func interrupt(sound, turn item) (o outcome) {
 	return o
 }
 
-// printInterruptions prints which sounds over an answer hold it and end it, and how soon.
+// printInterruptions prints how often a sound over an answer makes the gateway hold or end the answer. It prints how soon
+// this happens for interruptions, and how soon a held answer continues for other sounds.
 func printInterruptions(out io.Writer, items []item) {
 	turn := items[slices.IndexFunc(items, func(it item) bool { return it.kind == "ends" && it.end > rate/2+turnLength })]
 	outcomes := make([]outcome, len(items))
 	forEach(items, func(i int, it item) {
 		if slices.Contains([]string{"bursts", "noises", "stops", "ends"}, it.kind) {
-			outcomes[i] = interrupt(it, turn)
+			outcomes[i] = simulateInterruption(it, turn)
 		}
 	})
 	fmt.Fprint(out, "\nSounds over an answer, in %, and seconds from the end of a sound until a held answer goes on.\n\n"+

@@ -1,15 +1,16 @@
-// Command turns measures when the end of a person's turn is detected, and what interrupts the model, with recordings from packages.
+// Command turns measures when the gateway detects the end of a person's turn, and which sounds interrupt the model. It
+// uses recordings from published packages.
 //
 //	go run -C lab ./turns -cache DIR           prints the table of `make bench-turns`
 //	go run -C lab ./turns -cache DIR training  prints the same of the training half, with which constants and thresholds are tuned
 //	go run -C lab ./turns -cache DIR train     writes the coefficients of media/prosody and media/smartturn from the training voices
 //
-// The packages (250 MB for the test, 180 MB for the training) are downloaded to the cache and unpacked there; nothing is installed. The
-// recordings are for tests only.
+// The packages (250 MB for the test, 180 MB for the training) are downloaded to the cache and unpacked there; nothing
+// is installed. The recordings are for tests only.
 //
-// The corpus has limits. Prompts are read and lines of games are acted, so the speakers do not search for words. The pauses in
-// mid-phrase are silence that this program inserts where the voice dips. The meeting has few pauses. Echo and voices of children
-// are missing.
+// The corpus has limits. Prompts are read and lines of games are acted, so the speakers do not search for words. The
+// pauses in mid-phrase are silence that this program inserts where the voice dips. The meeting has few pauses. Echo and
+// voices of children are missing.
 package main
 
 import (
@@ -58,7 +59,7 @@ func run(args []string) error {
 	}
 	switch f.Arg(0) {
 	case "", "training":
-		bench(os.Stdout, c, judge)
+		printBenchmark(os.Stdout, c, judge)
 		return nil
 	case "train":
 		return train(c, judge, *prosodyFile, *judgeFile)

@@ -37,7 +37,7 @@ const unpackSounds = `dpkg-deb --fsys-tarfile "$1" | tar -x --wildcards --exclud
 func (h half) fetchPackages(cache string) error {
 	for _, name := range h.debian {
 		if err := fetchPackage(filepath.Join(cache, name), func(dir string) error {
-			if err := command(dir, "apt-get", "download", name); err != nil {
+			if err := runCommand(dir, "apt-get", "download", name); err != nil {
 				return err
 			}
 			files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
@@ -45,7 +45,7 @@ func (h half) fetchPackages(cache string) error {
 				return fmt.Errorf("%s: %d files downloaded", name, len(files))
 			}
 			defer os.Remove(files[0])
-			return command(dir, "sh", "-c", unpackSounds, "sh", filepath.Base(files[0]))
+			return runCommand(dir, "sh", "-c", unpackSounds, "sh", filepath.Base(files[0]))
 		}); err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (h half) fetchPackages(cache string) error {
 	for _, name := range h.python {
 		if err := fetchPackage(filepath.Join(cache, name), func(dir string) error {
 			project, _, _ := strings.Cut(name, "==")
-			if err := command(dir, "pip3", "download", "--quiet", "--no-deps", "--no-binary", project, "-d", ".", name); err != nil {
+			if err := runCommand(dir, "pip3", "download", "--quiet", "--no-deps", "--no-binary", project, "-d", ".", name); err != nil {
 				return err
 			}
 			files, err := filepath.Glob(filepath.Join(dir, "*.tar.gz"))
@@ -61,7 +61,7 @@ func (h half) fetchPackages(cache string) error {
 				return fmt.Errorf("%s: %d files downloaded", name, len(files))
 			}
 			defer os.Remove(files[0])
-			return command(dir, "tar", "xzf", filepath.Base(files[0]))
+			return runCommand(dir, "tar", "xzf", filepath.Base(files[0]))
 		}); err != nil {
 			fmt.Fprintf(os.Stderr, "turns: left out: %v\n", err) // not an error, because pip may be missing
 		}
@@ -88,7 +88,7 @@ func fetchPackage(dir string, fill func(dir string) error) error {
 	return os.Rename(part, dir)
 }
 
-func command(dir, name string, args ...string) error {
+func runCommand(dir, name string, args ...string) error {
 	c := exec.Command(name, args...)
 	c.Dir = dir
 	if out, err := c.CombinedOutput(); err != nil {
@@ -124,7 +124,7 @@ func readClip(file string) ([]int16, error) {
 		if at < 36 {
 			return nil, errors.New(file + ": not a WAV file")
 		}
-		samples := readSamples(data[at+8:], binary.LittleEndian.Uint16(data[34:]))
+		samples := decodeSamples(data[at+8:], binary.LittleEndian.Uint16(data[34:]))
 		if binary.LittleEndian.Uint16(data[20:]) == floatFormat {
 			samples = samples[:0]
 			for b := data[at+8:]; len(b) >= 4; b = b[4:] {
@@ -134,7 +134,7 @@ func readClip(file string) ([]int16, error) {
 		}
 		pcm = resample(samples, int(binary.LittleEndian.Uint32(data[24:])))
 	case ".ogg":
-		pcm, err = readVorbis(bytes.NewReader(data))
+		pcm, err = decodeVorbis(bytes.NewReader(data))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -142,8 +142,8 @@ func readClip(file string) ([]int16, error) {
 	return normalize(pcm), nil
 }
 
-// readSamples reads samples of 16 bits, or of 8 bits without sign.
-func readSamples(data []byte, bits uint16) (pcm []int16) {
+// decodeSamples reads samples of 16 bits, or of 8 bits without sign.
+func decodeSamples(data []byte, bits uint16) (pcm []int16) {
 	if bits != 8 {
 		return media.AppendSamples(nil, data)
 	}
@@ -153,7 +153,7 @@ func readSamples(data []byte, bits uint16) (pcm []int16) {
 	return pcm
 }
 
-func readVorbis(r io.Reader) ([]int16, error) {
+func decodeVorbis(r io.Reader) ([]int16, error) {
 	samples, format, err := oggvorbis.ReadAll(r)
 	if errors.Is(err, io.EOF) { // one of the game's files is empty
 		return nil, nil
@@ -168,7 +168,8 @@ func readVorbis(r io.Reader) ([]int16, error) {
 	return resample(pcm, format.SampleRate), nil
 }
 
-// resample converts audio from another rate (in Hz) to 16 kHz, always with the same result: media.Resample adds a random dither.
+// resample converts audio from another rate (in Hz) to 16 kHz. Unlike media.Resample, which adds a random dither, it
+// always gives the same result.
 func resample(pcm []int16, from int) []int16 {
 	if from == rate || len(pcm) == 0 {
 		return pcm

@@ -11,12 +11,12 @@ type soundSource struct {
 	kind  string // bursts, stops or noises
 	parts string // package (pattern), and the folder in it
 	names []string
-	// isRepeated repeats noises of less than 4 s. If it is not set, they are left out.
+	// isRepeated is set if noises of less than 4 s are repeated up to that length. Otherwise they are left out.
 	isRepeated bool
 }
 
-// testSounds has the people of Hedgewars and the noises of livekit-agents. The kind bursts holds sounds that do not mean
-// to interrupt, and the kind stops holds words that do.
+// testSounds has the people of Hedgewars and the noises of livekit-agents. The kind "bursts" is for sounds with which
+// people do not want to interrupt, and the kind "stops" for words with which they do.
 var testSounds = []soundSource{
 	{"bursts", "hedgewars-data/usr/share/games/hedgewars/Data/Sounds/voices/*", []string{
 		"Hmm*.ogg", "Laugh*.ogg", "PoisonCough*.ogg", "Ow*.ogg", "Ooff*.ogg", "Uh-oh*.ogg", "Oops*.ogg", "Yessir*.ogg",
@@ -31,7 +31,8 @@ var testSounds = []soundSource{
 var actorSounds = []string{"[Dd]eath*.wav", "fall1.wav", "gasp.wav", "jump1.wav", "[Pp]ain*.wav"}
 
 // trainingSounds has the people of three other games, among them 14 actors of OpenArena, and human sounds of Scratch.
-// Its noises are crowds, traffic, steps and music. Prompts and dialogues replace stops.
+// Its noises are crowds, traffic, steps and music. There are no stops; the prompts and dialogues of the training half
+// take their place.
 var trainingSounds = []soundSource{
 	{"bursts", "openarena-081-players/usr/share/games/openarena/baseoa/sound/player/[^ps]*", actorSounds, false},
 	{"bursts", "openarena-081-players/usr/share/games/openarena/baseoa/sound/player/s[^k]*", actorSounds, false},
@@ -55,8 +56,8 @@ const (
 	shortestWord, longestWord = rate / 5, 9 * rate / 10
 )
 
-// addSounds adds the recordings of a source. Bursts and stops are added whole. Of each noise, up to five parts of 4 s are
-// added.
+// addSounds adds the recordings of a source. It adds bursts and stops whole, and from each noise up to five parts of 4
+// s.
 func (b *builder) addSounds(source soundSource) error {
 	for _, name := range source.names {
 		files, err := glob(b.cache, source.parts, name)
@@ -69,7 +70,7 @@ func (b *builder) addSounds(source soundSource) error {
 				return err
 			}
 			if source.kind != "noises" {
-				b.add(source.kind, filepath.Base(file), nil, trim(pcm))
+				b.addItem(source.kind, filepath.Base(file), nil, trimSilence(pcm))
 				continue
 			}
 			for source.isRepeated && len(pcm) < noiseLength {
@@ -77,7 +78,7 @@ func (b *builder) addSounds(source soundSource) error {
 			}
 			for i := range 5 {
 				if at := i * len(pcm) / 5; at+noiseLength <= len(pcm) {
-					b.add("noises", filepath.Base(file), nil, scale(pcm[at:at+noiseLength], noiseGain))
+					b.addItem("noises", filepath.Base(file), nil, scale(pcm[at:at+noiseLength], noiseGain))
 				}
 			}
 		}
@@ -85,16 +86,17 @@ func (b *builder) addSounds(source soundSource) error {
 	return nil
 }
 
-// addWords adds at most the given number of bursts, such as "yes" or "hm" over an answer. They are the shortest prompts
-// and lines of the dialogues, from all voices alike.
-func (b *builder) addWords(most int) {
+// addWords adds short words, such as "yes" or "hm" over an answer, as bursts: maxWords at most. They are the shortest
+// prompts and lines of the dialogues, chosen at random from all voices.
+func (b *builder) addWords(maxWords int) {
 	b.rng.Shuffle(len(b.words), func(i, j int) { b.words[i], b.words[j] = b.words[j], b.words[i] })
-	for _, pcm := range b.words[:min(most, len(b.words))] {
-		b.add("bursts", "word", nil, pcm)
+	for _, pcm := range b.words[:min(maxWords, len(b.words))] {
+		b.addItem("bursts", "word", nil, pcm)
 	}
 }
 
-// addBabble adds noises in which a number of people speak at once, each without pauses between their sentences.
+// addBabble adds noises in which this number of people speak at once. Each of them speaks without pauses between
+// sentences.
 func (b *builder) addBabble(people int) {
 	var clips [][]int16
 	for _, it := range b.items {
@@ -118,6 +120,6 @@ func (b *builder) addBabble(people int) {
 		for i, x := range sum {
 			pcm[i] = int16(x / math.Sqrt(float64(people)) / 4) // cannot overflow
 		}
-		b.add("noises", fmt.Sprintf("babble of %d", people), nil, scale(normalize(pcm), noiseGain))
+		b.addItem("noises", fmt.Sprintf("babble of %d", people), nil, scale(normalize(pcm), noiseGain))
 	}
 }

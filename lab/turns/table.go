@@ -15,8 +15,8 @@ const (
 	ms    = time.Millisecond
 )
 
-// isInPause reports whether a position is in a pause of the turn. The 50 ms after a pause count as well, since a detector
-// notices a voice late.
+// isInPause reports whether a position is in a pause of the turn. The 50 ms after a pause are included, because a
+// detector notices a voice late.
 func (it item) isInPause(at int) bool {
 	return slices.ContainsFunc(it.pauses, func(p [2]int) bool { return at > p[0] && at <= p[1]+rate/20 })
 }
@@ -29,8 +29,8 @@ type policy struct {
 }
 
 var policies = []policy{
-	{"own detector, 500 ms", turns.FixedSilence(500 * ms), false},
-	{"own detector, 800 ms", turns.FixedSilence(800 * ms), false},
+	{"own detector, 500 ms", turns.PatienceFixedAt(500 * ms), false},
+	{"own detector, 800 ms", turns.PatienceFixedAt(800 * ms), false},
 	{"prosody, quick", turns.Quick, false},
 	{"prosody, normal", turns.Normal, false},
 	{"prosody, patient", turns.Patient, false},
@@ -41,8 +41,8 @@ var policies = []policy{
 
 var pauseKinds = []string{"mid", "hesit", "meeting", "pause", "natural"}
 
-// bench prints what bridge/turns does with the corpus. judge may be nil.
-func bench(out io.Writer, items []item, judge *smartturn.Judge) {
+// printBenchmark prints what bridge/turns does with the corpus. judge may be nil.
+func printBenchmark(out io.Writer, items []item, judge *smartturn.Judge) {
 	recordings := make([]*recording, len(items))
 	for i, it := range items {
 		recordings[i] = newRecording(judge, it.pcm)
@@ -61,8 +61,8 @@ func countPauses(items []item, kind string) (n int) {
 	return n
 }
 
-// printEnds prints how often a pause was taken for the end of the turn, and how often an answer was heard in it. It also
-// prints how late true ends were reported.
+// printEnds prints how often the gateway took a pause for the end of the turn, and how often an answer began in such a
+// pause. It also prints how late true ends were reported.
 func printEnds(out io.Writer, items []item, recordings []*recording) {
 	fmt.Fprint(out, "Pauses inside of a turn in which its end was told, in %, and seconds from the last word until the end was told.\n"+
 		"Not told: ends without a turn. Heard: pauses in which an answer began to sound, 0.5 s after the end was told, in %.\n"+
@@ -75,7 +75,7 @@ func printEnds(out io.Writer, items []item, recordings []*recording) {
 		" --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, p := range policies {
 		if !p.hasJudge || recordings[0].judge != nil {
-			measureEnds(items, recordings, p).print(out, p.name, items)
+			measureEnds(items, recordings, p).printRow(out, p.name, items)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func measureEnds(items []item, recordings []*recording, p policy) *ends {
 }
 
 // measureSilences measures each pause in which an end was reported. It returns the seconds from the person's next sound
-// until the answer was stopped, or could not begin any more.
+// until the answer was stopped or prevented.
 func measureSilences(it item, events []event) (silences []float64) {
 	for _, p := range it.pauses {
 		isTold := false
@@ -150,7 +150,7 @@ func measureSilences(it item, events []event) (silences []float64) {
 	return silences
 }
 
-func (e *ends) print(out io.Writer, name string, items []item) {
+func (e *ends) printRow(out io.Writer, name string, items []item) {
 	fmt.Fprintf(out, "| %s |", name)
 	for _, kind := range pauseKinds {
 		fmt.Fprintf(out, " %.0f |", percent(e.endCount[kind], countPauses(items, kind)))
@@ -172,11 +172,12 @@ func percentile(values []float64, p int) float64 {
 	return values[(len(values)-1)*p/100]
 }
 
-// printAreas prints the areas under the ROC curve: the chance that a judge gives an end a higher probability than an inner pause.
+// printAreas prints the areas under the ROC curve. An area is the chance that a judge gives a true end a higher
+// probability than a pause within a turn.
 func printAreas(out io.Writer, items []item, recordings []*recording) {
 	kinds := map[string][]verdict{}
 	for i, it := range items {
-		for _, at := range pausesOf(it) {
+		for _, at := range detectPauses(it) {
 			if it.isInPause(at) || it.kind == "ends" && at > it.end {
 				kinds[it.kind] = append(kinds[it.kind], recordings[i].judgeAt(at))
 			}

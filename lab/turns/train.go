@@ -26,8 +26,8 @@ type example struct {
 
 const askAt = 200 * time.Millisecond
 
-// pausesOf returns the positions at which the uplink's detector finds that a pause has lasted 200 ms.
-func pausesOf(it item) (positions []int) {
+// detectPauses returns the positions at which the uplink's detector finds that a pause has lasted 200 ms.
+func detectPauses(it item) (positions []int) {
 	d := &vad.Detector{Onset: 60 * time.Millisecond, Hangover: time.Hour}
 	isAsked := false
 	for i := 0; i+frame <= len(it.pcm); i += frame {
@@ -43,14 +43,14 @@ func pausesOf(it item) (positions []int) {
 	return positions
 }
 
-// examplesOf returns the pauses of 200 ms in items, as the detector finds them. Pauses between sentences are skipped:
-// they are neither inner pauses nor ends. judge may be nil.
-func examplesOf(items []item, judge *smartturn.Judge) (examples []example, err error) {
+// buildExamples returns the pauses in items that last 200 ms or more, as the detector finds them. It skips pauses
+// between sentences, because they are neither pauses within a sentence nor ends of turns. judge may be nil.
+func buildExamples(items []item, judge *smartturn.Judge) (examples []example, err error) {
 	for _, it := range items {
 		if it.kind == "pause" || it.kind == "natural" {
 			continue
 		}
-		for _, at := range pausesOf(it) {
+		for _, at := range detectPauses(it) {
 			pcm := it.pcm[max(0, at-4*rate):at]
 			e := example{features: prosody.Features(pcm), kind: it.kind, voice: it.voice}
 			isEnd := it.kind == "ends" && at > it.end
@@ -75,8 +75,8 @@ func examplesOf(items []item, judge *smartturn.Judge) (examples []example, err e
 	return examples, nil
 }
 
-// The turn machine compares the probability of an end with two thresholds. Above quickest it reports the end at once. Above
-// likely it waits for the second length of silence.
+// The turn machine compares the probability of an end with two thresholds. If the probability is above quickest, it
+// reports the end at once. If it is above likely, it waits for the second length of silence.
 const quickest, likely = 0.8, 0.3
 
 // The shares of the ends in the training half that must exceed a threshold.
@@ -115,9 +115,9 @@ func standardize(examples []example) (mean, deviation [count]float64) {
 	return mean, deviation
 }
 
-// fit returns the coefficients of a logistic regression, by gradient descent. The ends weigh as much as all inner
-// pauses.
-func fit(examples []example) (w [count]float64, bias float64) {
+// fitLogistic returns the coefficients of a logistic regression, by gradient descent. All ends together have the same
+// weight as all other pauses together.
+func fitLogistic(examples []example) (w [count]float64, bias float64) {
 	share := map[string]float64{}
 	for _, e := range examples {
 		share[e.kind]++
@@ -132,7 +132,7 @@ func fit(examples []example) (w [count]float64, bias float64) {
 		var slope [count]float64
 		biasSlope := 0.0
 		for _, e := range examples {
-			miss := (e.target - 1/(1+math.Exp(-bias-product(w, e)))) * share[e.kind]
+			miss := (e.target - 1/(1+math.Exp(-bias-dotProduct(w, e)))) * share[e.kind]
 			biasSlope += miss
 			for i, x := range e.features {
 				slope[i] += miss * float64(x)
@@ -146,25 +146,26 @@ func fit(examples []example) (w [count]float64, bias float64) {
 	return w, bias
 }
 
-func product(w [count]float64, e example) (sum float64) {
+func dotProduct(w [count]float64, e example) (sum float64) {
 	for i, x := range e.features {
 		sum += w[i] * float64(x)
 	}
 	return sum
 }
 
-// train fits the models, and writes the coefficients to the files of two packages. Without a judge it leaves the second as it is.
+// train fits the models, and writes their coefficients to the files of two packages. Without a judge it does not change
+// judgeFile.
 func train(items []item, judge *smartturn.Judge, prosodyFile, judgeFile string) error {
-	examples, err := examplesOf(items, judge)
+	examples, err := buildExamples(items, judge)
 	if err != nil {
 		return err
 	}
 	mean, deviation := standardize(examples)
-	w, rawBias := fit(examples)
+	w, rawBias := fitLogistic(examples)
 	var sums []float64
 	for _, e := range examples {
 		if e.target == 1 {
-			sums = append(sums, product(w, e))
+			sums = append(sums, dotProduct(w, e))
 		}
 	}
 	slices.Sort(sums)
@@ -186,7 +187,7 @@ func train(items []item, judge *smartturn.Judge, prosodyFile, judgeFile string) 
 	if err := writeSource(prosodyFile, out.Bytes()); err != nil || judge == nil {
 		return err
 	}
-	weight, bothBias := combine(examples, shift)
+	weight, bothBias := fitCombination(examples, shift)
 	out.Reset()
 	out.WriteString(header)
 	fmt.Fprintf(&out, "package smartturn\n\nconst weight, bias = %.4g, %.4g\n", weight, bothBias)
@@ -201,22 +202,24 @@ func writeSource(file string, source []byte) error {
 	return os.WriteFile(file, source, 0o644)
 }
 
-// combine returns the weight of the log odds of prosody and of the network, and the bias. Both have the same weight. A
-// fit to the training half gives the network 0.43 of the weight of prosody.
+// fitCombination returns the weight of the log odds of prosody and of the network, and the bias. It returns only one
+// weight, because prosody and the network get the same. A fit to the training half would give the network 0.43 of the
+// weight of prosody.
 //
-// The fit is hardly better in the training half: the areas under the curve are 0.88 (mid-phrase) and 0.74 (after unfinished
-// prompts) for both. Also, the training half has no spontaneous speech, which prosody cannot judge.
+// That fit is not used, because it is hardly better even in the training half: with both weightings, the areas under
+// the curve are 0.88 (mid-phrase) and 0.74 (after unfinished prompts). Also, the training half has no spontaneous
+// speech, which prosody cannot judge.
 //
-// The bias comes from models of prosody that were trained without the voice in question: other models would look better than
-// they are. shift is added to the log odds of these models.
-func combine(examples []example, shift float64) (weight, bias float64) {
+// The bias comes from models of prosody that were trained without the voice in question: other models would look better
+// than they are. shift is added to the log odds of these models.
+func fitCombination(examples []example, shift float64) (weight, bias float64) {
 	var sums []float64
-	for _, voice := range voicesOf(examples) {
+	for _, voice := range distinctVoices(examples) {
 		others := slices.DeleteFunc(slices.Clone(examples), func(e example) bool { return e.voice == voice })
-		w, b := fit(others)
+		w, b := fitLogistic(others)
 		for _, e := range examples {
 			if e.voice == voice && e.target == 1 {
-				sums = append(sums, b+product(w, e)+shift+e.network)
+				sums = append(sums, b+dotProduct(w, e)+shift+e.network)
 			}
 		}
 	}
@@ -226,7 +229,7 @@ func combine(examples []example, shift float64) (weight, bias float64) {
 	return weight, logit(quickest) - weight*high
 }
 
-func voicesOf(examples []example) (voices []string) {
+func distinctVoices(examples []example) (voices []string) {
 	for _, e := range examples {
 		if !slices.Contains(voices, e.voice) {
 			voices = append(voices, e.voice)

@@ -14,16 +14,16 @@ var (
 
 // Concealment repeats the last pitch period, as in appendix I of G.711, but adds no delay. All lengths are in samples.
 //
-// TestConcealment compares what is concealed with the 20 ms of real speech that were lost: the median SNR is 2.1 dB,
-// the loudness is that of the original, and the start has no step. Filling with silence gives 0 dB. The
-// concealment of libopus for Opus at 8 kHz gives 3.3 dB.
+// TestConcealment compares concealed sound with the 20 ms of real speech that it replaces: the median SNR is 2.1 dB,
+// the loudness is that of the original, and the start has no step. Filling with silence gives 0 dB. The concealment of
+// libopus for Opus at 8 kHz gives 3.3 dB.
 const (
 	ms = rate / 1000
 	// shortestPeriod and longestPeriod bound the pitch search: voices of 200 to 66 Hz (appendix I.2.2).
 	shortestPeriod = 5 * ms
 	longestPeriod  = 15 * ms
-	// matchLength is the length of the newest sound that is compared to find the pitch period. With the 20 ms of the
-	// appendix, the SNR is 1.1 dB instead of 2.1.
+	// matchLength is the length of the newest sound that is compared with earlier sound to find the pitch period. With
+	// 20 ms, as in the appendix, the SNR is 1.1 dB instead of 2.1 dB.
 	matchLength = 5 * ms
 	// Concealed sound starts to fade after fadeBegins, and is silent after fadeEnds (appendix I.2.7).
 	fadeBegins = 10 * ms
@@ -35,16 +35,16 @@ const (
 // decoder decodes one stream and keeps the end of its sound for concealment.
 type decoder struct {
 	law       *law
-	history   [2 * longestPeriod]int16 // the newest sound, for findPeriod and findCycle
+	history   [2 * longestPeriod]int16 // the newest sound, for findPitchPeriod and preparePitchCycle
 	cycle     []int16                  // the pitch period that is repeated; empty for silence
 	step      int                      // last received sample minus the one that precedes cycle
 	concealed int                      // samples concealed since the last packet
 }
 
 // NewDecoder implements [media.Codec].
-func (c Codec) NewDecoder(to int) (media.Decoder, error) {
-	if to != rate {
-		return nil, fmt.Errorf("G.711 is not decoded to %d Hz", to)
+func (c Codec) NewDecoder(toRate int) (media.Decoder, error) {
+	if toRate != rate {
+		return nil, fmt.Errorf("G.711 is not decoded to %d Hz", toRate)
 	}
 	return &decoder{law: c.law, cycle: make([]int16, 0, longestPeriod)}, nil
 }
@@ -64,7 +64,7 @@ func (d *decoder) Decode(packet []byte, pcm []int16) (int, error) {
 	if d.concealed > 0 {
 		n := min(crossfadeLength, len(pcm))
 		for i := range pcm[:n] {
-			pcm[i] = int16((int(pcm[i])*i + int(d.concealSample())*(n-i)) / n)
+			pcm[i] = int16((int(pcm[i])*i + int(d.nextConcealedSample())*(n-i)) / n)
 		}
 		d.concealed = 0
 	}
@@ -75,10 +75,10 @@ func (d *decoder) Decode(packet []byte, pcm []int16) (int, error) {
 // Conceal implements [media.Decoder].
 func (d *decoder) Conceal(_ []byte, pcm []int16) error {
 	if d.concealed == 0 {
-		d.findCycle()
+		d.preparePitchCycle()
 	}
 	for i := range pcm {
-		pcm[i] = d.concealSample()
+		pcm[i] = d.nextConcealedSample()
 	}
 	d.appendHistory(pcm)
 	return nil
@@ -92,10 +92,10 @@ func (d *decoder) appendHistory(pcm []int16) {
 	copy(d.history[max(0, len(d.history)-len(pcm)):], pcm[max(0, len(pcm)-len(d.history)):])
 }
 
-// findCycle copies the last pitch period to cycle and crossfades its end into its start.
-func (d *decoder) findCycle() {
+// preparePitchCycle copies the last pitch period to cycle and crossfades its end into its start.
+func (d *decoder) preparePitchCycle() {
 	h, size := d.history[:], len(d.history)
-	period := d.findPeriod()
+	period := d.findPitchPeriod()
 	if period == 0 {
 		d.cycle = d.cycle[:0]
 		return
@@ -109,8 +109,8 @@ func (d *decoder) findCycle() {
 	d.step = int(h[size-1]) - int(h[size-period-1])
 }
 
-// findPeriod returns the pitch period of the newest sound in samples, or 0 for silence.
-func (d *decoder) findPeriod() (best int) {
+// findPitchPeriod returns the pitch period of the newest sound in samples, or 0 for silence.
+func (d *decoder) findPitchPeriod() (best int) {
 	size := len(d.history)
 	last := d.history[size-matchLength:]
 	highest := 0.0
@@ -127,8 +127,9 @@ func (d *decoder) findPeriod() (best int) {
 	return best
 }
 
-// concealSample returns the next concealed sample. The first samples smooth the step from the end of the received sound.
-func (d *decoder) concealSample() int16 {
+// nextConcealedSample returns the next concealed sample. The first samples smooth the step from the end of the received
+// sound.
+func (d *decoder) nextConcealedSample() int16 {
 	i := d.concealed
 	d.concealed++
 	if len(d.cycle) == 0 || i >= fadeEnds {

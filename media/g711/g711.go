@@ -25,34 +25,34 @@ var (
 // ClockRate implements [media.Codec].
 func (Codec) ClockRate() int { return rate }
 
-// DecodedRate implements [media.Codec].
-func (Codec) DecodedRate(int) int { return rate }
+// BestDecodeRate implements [media.Codec].
+func (Codec) BestDecodeRate(int) int { return rate }
 
 // PacketDuration implements [media.Codec].
 func (Codec) PacketDuration(packet []byte) time.Duration {
 	return media.Duration(len(packet), rate)
 }
 
-// CopyDuration implements [media.Codec]. G.711 packets hold no copies of earlier packets.
-func (Codec) CopyDuration([]byte) time.Duration { return 0 }
+// RedundancyDuration implements [media.Codec]. G.711 packets hold no copies of earlier packets.
+func (Codec) RedundancyDuration([]byte) time.Duration { return 0 }
 
-// Append decodes packet to the end of pcm.
-func (c Codec) Append(pcm []int16, packet []byte) []int16 {
+// AppendDecoded decodes packet and appends the samples to pcm.
+func (c Codec) AppendDecoded(pcm []int16, packet []byte) []int16 {
 	for _, b := range packet {
 		pcm = append(pcm, c.law.samples[b])
 	}
 	return pcm
 }
 
-// AppendBytes encodes pcm, at 8 kHz, to the end of b.
-func (c Codec) AppendBytes(b []byte, pcm []int16) []byte {
+// AppendEncoded encodes pcm, which must have 8 kHz, and appends the bytes to b.
+func (c Codec) AppendEncoded(b []byte, pcm []int16) []byte {
 	for _, s := range pcm {
 		b = append(b, c.law.encode(s))
 	}
 	return b
 }
 
-// TranscodeTable returns, for each byte of this law, the byte of another law for the same sample.
+// TranscodeTable returns a table that maps each byte of this law to the byte of the other law for the same sample.
 func (c Codec) TranscodeTable(other Codec) *[256]byte {
 	var bytes [256]byte
 	for b, sample := range c.law.samples {
@@ -61,12 +61,12 @@ func (c Codec) TranscodeTable(other Codec) *[256]byte {
 	return &bytes
 }
 
-// NewEncoder implements [media.Codec]. Another rate than 8 kHz is resampled, which delays the voice by 2.25 ms.
-func (c Codec) NewEncoder(from int) (media.Encoder, error) {
+// NewEncoder implements [media.Codec]. PCM at a rate other than 8 kHz is resampled, which delays the voice by 2.25 ms.
+func (c Codec) NewEncoder(fromRate int) (media.Encoder, error) {
 	e := &encoder{codec: c}
-	if from != rate {
-		e.resampler = media.NewResampler(from, rate)
-		e.resampler.PadStart()
+	if fromRate != rate {
+		e.resampler = media.NewResampler(fromRate, rate)
+		e.resampler.RestartWithSilence()
 	}
 	return e, nil
 }
@@ -87,7 +87,7 @@ func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {
 	if len(pcm) > len(buf) {
 		return 0, fmt.Errorf("%d samples do not fit into %d bytes", len(pcm), len(buf))
 	}
-	return len(e.codec.AppendBytes(buf[:0], pcm)), nil
+	return len(e.codec.AppendEncoded(buf[:0], pcm)), nil
 }
 
 // law maps bytes to samples and back.
@@ -109,8 +109,8 @@ func newLaw(decode func(byte) int16, encode func(int16) byte) law {
 	return l
 }
 
-// decodeMuLaw decodes a byte with inverted bits (G.711, table 2): a sign, three bits of segment, four bits of a 14-bit
-// magnitude plus 33.
+// decodeMuLaw decodes one byte, whose bits are all inverted (G.711, table 2). The byte holds a sign, three bits of
+// segment, and four bits of a 14-bit magnitude to which 33 was added.
 func decodeMuLaw(b byte) int16 {
 	b = ^b
 	magnitude := (int16(b&15)<<3+132)<<(b>>4&7) - 132
@@ -127,8 +127,8 @@ func encodeMuLaw(s int16) byte {
 	return ^(sign&0x80 | byte(segment)<<4 | byte(m>>(segment+1))&15)
 }
 
-// decodeALaw decodes a byte with every second bit inverted (G.711, table 1): a sign, three bits of segment, four bits
-// of a 12-bit magnitude. The sign is set for positive samples.
+// decodeALaw decodes one byte, in which every second bit is inverted (G.711, table 1). The byte holds a sign, three
+// bits of segment, and four bits of a 12-bit magnitude. The sign bit is 1 for positive samples.
 func decodeALaw(b byte) int16 {
 	b ^= 0x55
 	magnitude := int16(b&15)<<4 + 8

@@ -37,20 +37,20 @@ func TestMuLawAndALaw(t *testing.T) {
 		{g711.ALaw, 1000, 0xfa, 1008},
 		{g711.ALaw, -1000, 0x7a, -1008},
 	} {
-		b := c.codec.AppendBytes(nil, []int16{c.sample})
-		if back := c.codec.Append(nil, b)[0]; b[0] != c.want || back != c.back {
+		b := c.codec.AppendEncoded(nil, []int16{c.sample})
+		if back := c.codec.AppendDecoded(nil, b)[0]; b[0] != c.want || back != c.back {
 			t.Errorf("%d becomes %#x and %d, want %#x and %d", c.sample, b[0], back, c.want, c.back)
 		}
 	}
 	for name, codec := range laws {
 		for b := range 256 {
-			pcm := codec.Append(nil, []byte{byte(b)})
-			if got := codec.Append(nil, codec.AppendBytes(nil, pcm)); got[0] != pcm[0] {
+			pcm := codec.AppendDecoded(nil, []byte{byte(b)})
+			if got := codec.AppendDecoded(nil, codec.AppendEncoded(nil, pcm)); got[0] != pcm[0] {
 				t.Errorf("%s: %#x stands for %d, which becomes %d", name, b, pcm[0], got[0])
 			}
 		}
 		for s := math.MinInt16; s <= math.MaxInt16; s++ {
-			got := codec.Append(nil, codec.AppendBytes(nil, []int16{int16(s)}))[0]
+			got := codec.AppendDecoded(nil, codec.AppendEncoded(nil, []int16{int16(s)}))[0]
 			if off := max(s, -s) - max(int(got), -int(got)); math.Abs(float64(off)) > max(8, (math.Abs(float64(s))+132)/32) {
 				t.Fatalf("%s: %d becomes %d", name, s, got)
 			}
@@ -75,7 +75,7 @@ func TestEncoder(t *testing.T) {
 				if err != nil || n != 160 || codec.PacketDuration(buf[:n]) != 20*ms {
 					t.Fatalf("%d bytes, %v", n, err)
 				}
-				heard = codec.Append(heard, buf[:n])
+				heard = codec.AppendDecoded(heard, buf[:n])
 			}
 			heard = heard[320:]
 			gain := 20 * math.Log10(media.RMS(heard)/media.RMS(in))
@@ -118,8 +118,8 @@ func TestConcealment(t *testing.T) {
 				var snr, level []float64 // of the first lost frame of each gap, if it contains a voice
 				frame := make([]int16, 960)
 				for i := 0; i+160 <= len(speech); i += 160 {
-					packet := codec.AppendBytes(nil, speech[i:i+160])
-					whole = codec.Append(whole, packet)
+					packet := codec.AppendEncoded(nil, speech[i:i+160])
+					whole = codec.AppendDecoded(whole, packet)
 					if i/160%10 < 10-lost {
 						if n, err := dec.Decode(packet, frame); err != nil || n != 160 {
 							t.Fatal(n, err)
@@ -175,11 +175,11 @@ func TestConcealmentFadesOut(t *testing.T) {
 	if media.RMS(conceal()) != 0 {
 		t.Error("something is made up of nothing")
 	}
-	voice := g711.ALaw.AppendBytes(nil, mediatest.Tone(100*ms, 8000, 200, 10000))
+	voice := g711.ALaw.AppendEncoded(nil, mediatest.Tone(100*ms, 8000, 200, 10000))
 	if _, err := dec.Decode(voice, make([]int16, 960)); err != nil {
 		t.Fatal(err)
 	}
-	heard := g711.ALaw.Append(nil, voice)
+	heard := g711.ALaw.AppendDecoded(nil, voice)
 	natural := mediatest.MaxStep(heard)
 	for i, want := range []float64{0.97, 0.7, 0.3, 0} {
 		made := conceal()
@@ -202,8 +202,8 @@ func TestTranscodeTable(t *testing.T) {
 		all[i] = byte(i)
 	}
 	for _, laws := range [][2]g711.Codec{{g711.MuLaw, g711.ALaw}, {g711.ALaw, g711.MuLaw}} {
-		bytes, candidates := laws[0].TranscodeTable(laws[1]), laws[1].Append(nil, all)
-		for b, sample := range laws[0].Append(nil, all) {
+		bytes, candidates := laws[0].TranscodeTable(laws[1]), laws[1].AppendDecoded(nil, all)
+		for b, sample := range laws[0].AppendDecoded(nil, all) {
 			off := func(other int16) int { return max(int(other)-int(sample), int(sample)-int(other)) }
 			least := math.MaxInt
 			for _, other := range candidates {

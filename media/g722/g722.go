@@ -17,7 +17,7 @@ const (
 	clock = 8000  // rate of the RTP timestamps, in Hz
 	// bytesPerSecond is the encoded rate: a byte holds two samples.
 	bytesPerSecond = rate / 2
-	// fadeLength is the length of concealment after the last packet, in samples.
+	// fadeLength is the number of samples after which concealed sound has faded to silence.
 	fadeLength = 3 * 20 * rate / 1000
 )
 
@@ -27,31 +27,31 @@ type Codec struct{}
 // ClockRate implements [media.Codec].
 func (Codec) ClockRate() int { return clock }
 
-// DecodedRate implements [media.Codec].
-func (Codec) DecodedRate(int) int { return rate }
+// BestDecodeRate implements [media.Codec].
+func (Codec) BestDecodeRate(int) int { return rate }
 
 // PacketDuration implements [media.Codec].
 func (Codec) PacketDuration(packet []byte) time.Duration {
 	return media.Duration(len(packet), bytesPerSecond)
 }
 
-// CopyDuration implements [media.Codec]. G.722 packets hold no copies of earlier packets.
-func (Codec) CopyDuration([]byte) time.Duration { return 0 }
+// RedundancyDuration implements [media.Codec]. G.722 packets hold no copies of earlier packets.
+func (Codec) RedundancyDuration([]byte) time.Duration { return 0 }
 
 // NewDecoder implements [media.Codec].
-func (Codec) NewDecoder(to int) (media.Decoder, error) {
-	if to != rate {
-		return nil, fmt.Errorf("G.722 is not decoded to %d Hz", to)
+func (Codec) NewDecoder(toRate int) (media.Decoder, error) {
+	if toRate != rate {
+		return nil, fmt.Errorf("G.722 is not decoded to %d Hz", toRate)
 	}
 	return &decoder{codec: g722.NewDecoder(g722.Rate64000, 0)}, nil
 }
 
-// NewEncoder implements [media.Codec]. Another rate than 16 kHz is resampled, which delays the voice by 1.1 ms.
-func (Codec) NewEncoder(from int) (media.Encoder, error) {
+// NewEncoder implements [media.Codec]. PCM at a rate other than 16 kHz is resampled, which delays the voice by 1.1 ms.
+func (Codec) NewEncoder(fromRate int) (media.Encoder, error) {
 	e := &encoder{codec: g722.NewEncoder(g722.Rate64000, 0)}
-	if from != rate {
-		e.resampler = media.NewResampler(from, rate)
-		e.resampler.PadStart()
+	if fromRate != rate {
+		e.resampler = media.NewResampler(fromRate, rate)
+		e.resampler.RestartWithSilence()
 	}
 	return e, nil
 }

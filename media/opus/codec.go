@@ -7,13 +7,13 @@ import (
 // Codec is Opus over RTP: RFC 7587.
 type Codec struct{ Decoder DecoderChoice }
 
-// ClockRate implements [media.Codec]. It is the same at any sampling rate: RFC 7587, section 4.1.
+// ClockRate implements [media.Codec]. The RTP clock of Opus has this rate at any sampling rate: RFC 7587, section 4.1.
 func (Codec) ClockRate() int { return 48000 }
 
-// DecodedRate implements [media.Codec]. Opus decoders produce 48, 24, 16 or 12 kHz without a resampler.
-func (Codec) DecodedRate(limit int) int {
+// BestDecodeRate implements [media.Codec]. Opus decoders produce 48, 24, 16 or 12 kHz without a resampler.
+func (Codec) BestDecodeRate(maxRate int) int {
 	for _, rate := range []int{48000, 24000, 16000, 12000} {
-		if rate <= limit {
+		if rate <= maxRate {
 			return rate
 		}
 	}
@@ -41,8 +41,8 @@ type adaptiveEncoder struct {
 	lastFrame []int16  // the previous frame
 }
 
-// SetExpectedLoss implements [media.Encoder]. When it changes the encoder, the new encoder first encodes the previous frame,
-// which avoids a click.
+// SetExpectedLoss implements [media.Encoder]. If it switches encoders, the new encoder first encodes the previous
+// frame, which avoids a click.
 func (a *adaptiveEncoder) SetExpectedLoss(loss int) (err error) {
 	if loss > 0 && a.robust == nil {
 		if a.robust, err = NewRobustEncoder(a.rate); err != nil {

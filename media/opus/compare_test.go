@@ -51,7 +51,7 @@ func TestDecodersUnderLoss(t *testing.T) {
 				}
 				if lost {
 					next := p
-					if codec.CopyDuration(p) == 0 {
+					if codec.RedundancyDuration(p) == 0 {
 						next = nil
 					}
 					if err := dec.Conceal(next, buf[:320]); err != nil {

@@ -6,7 +6,7 @@ import (
 	"voxgate/media"
 )
 
-// silkFrame is the duration that one flag of a SILK packet covers: RFC 6716, section 4.2.2.
+// silkFrame is the duration of a SILK frame (RFC 6716, section 4.2.2). A packet has a voice activity flag for each.
 const silkFrame = 20 * time.Millisecond
 
 // frameDuration returns the duration of each frame of a packet, from its first byte (RFC 6716, section 3.1, table 2).
@@ -33,28 +33,29 @@ func (Codec) PacketDuration(packet []byte) time.Duration {
 	return min(time.Duration(frames)*frameDuration(packet[0]), media.MaxPacketDuration)
 }
 
-// CopyDuration implements [media.Codec]: a packet repeats one frame (FEC) or nothing. Pion's decoder cannot read the
-// copy.
-func (c Codec) CopyDuration(packet []byte) time.Duration {
+// RedundancyDuration implements [media.Codec]. A packet holds a copy of one earlier frame (FEC) or no copy. With pion
+// it returns 0, because pion's decoder cannot read the copy.
+func (c Codec) RedundancyDuration(packet []byte) time.Duration {
 	if c.Decoder == Pion || len(packet) == 0 || packet[0]&0x80 != 0 { // packets with CELT only have no copy
 		return 0
 	}
-	frame := firstFrame(packet)
+	frame := fromFirstFrame(packet)
 	if len(frame) == 0 {
 		return 0
 	}
 	d := frameDuration(packet[0])
 	silkFrames := max(1, int(d/silkFrame))
 	stereo := packet[0]&4 != 0
-	// The flag of the copy (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit each.
+	// Each channel has one voice activity flag for each SILK frame, and after them one flag that announces a copy
+	// (LBRR, RFC 6716, section 4.2.3).
 	if frame[0]>>(7-silkFrames)&1 != 0 || stereo && frame[0]>>(6-2*silkFrames)&1 != 0 {
 		return d
 	}
 	return 0
 }
 
-// firstFrame returns the part of a packet that begins with its first frame (RFC 6716, section 3.2).
-func firstFrame(packet []byte) []byte {
+// fromFirstFrame returns the rest of a packet from the beginning of its first frame (RFC 6716, section 3.2).
+func fromFirstFrame(packet []byte) []byte {
 	code, p := packet[0]&3, packet[1:]
 	lengths := 0 // number of frame lengths before the first frame
 	switch code {

@@ -39,14 +39,14 @@ func TestOpusPacket(t *testing.T) {
 		if d := codec.PacketDuration(c.packet); d != c.duration {
 			t.Errorf("%s: %v", c.name, d)
 		}
-		if got := firstFrame(c.packet); !bytes.Equal(got, c.first) || got == nil != (c.first == nil) {
+		if got := fromFirstFrame(c.packet); !bytes.Equal(got, c.first) || got == nil != (c.first == nil) {
 			t.Errorf("%s: first frame % x", c.name, got)
 		}
-		if got := codec.CopyDuration(c.packet); (got > 0) != c.fec {
+		if got := codec.RedundancyDuration(c.packet); (got > 0) != c.fec {
 			t.Errorf("%s: FEC %v", c.name, got)
 		}
 	}
-	if codec.CopyDuration(nil) > 0 {
+	if codec.RedundancyDuration(nil) > 0 {
 		t.Error("FEC in nothing")
 	}
 }
@@ -70,7 +70,7 @@ func FuzzOpusPacket(f *testing.F) {
 	}
 	var codec Codec
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		fec := codec.CopyDuration(packet) > 0
+		fec := codec.RedundancyDuration(packet) > 0
 		if len(packet) > 2048 { // larger than an Ethernet frame
 			return
 		}
@@ -88,7 +88,7 @@ func FuzzOpusPacket(f *testing.F) {
 			if want := media.Samples(codec.PacketDuration(packet), 16000); n != want {
 				t.Errorf("%s decoded % x to %d samples, want %d", choice, packet, n, want)
 			}
-			if frame := firstFrame(packet); fec && len(frame) == 0 {
+			if frame := fromFirstFrame(packet); fec && len(frame) == 0 {
 				t.Errorf("FEC in % x, which has no first frame", packet)
 			}
 			if err := dec.Conceal(packet, pcm[:320]); err != nil && fec && choice == LibOpus {

@@ -18,12 +18,12 @@ type keyFrame struct {
 	requests  int               // how often missing packets were requested
 }
 
-// maxRequests limits how often missing packets are requested. After three requests, the next key frame arrives sooner than
-// a retransmission.
+// maxRequests limits how often the missing packets of a frame are requested. After three requests, the next key frame
+// arrives sooner than a retransmission.
 const maxRequests = 3
 
-// addPacket adds a packet of the current key frame. If isDue is set, the first packet of another key frame starts a new
-// frame. hasGap means that an incomplete frame was dropped.
+// addPacket adds a packet of the current key frame. If isDue is true, the first packet of a newer key frame replaces
+// the current frame. hasGap reports whether an incomplete frame was dropped.
 func (f *keyFrame) addPacket(p *rtp.Packet, isDue bool) (hasGap bool) {
 	if f.isOpen && p.Timestamp == f.timestamp {
 		return f.addPart(p)
@@ -64,9 +64,9 @@ func (f *keyFrame) addPart(p *rtp.Packet) (hasGap bool) {
 	return false
 }
 
-// missingPackets returns the missing packets of the frame if p is of a newer frame, which means that they are lost. It
-// returns them at most maxRequests times, once for each newer frame.
-func (f *keyFrame) missingPackets(p *rtp.Packet) (list []uint16) {
+// takeMissingPackets returns the sequence numbers of the frame's missing packets if p belongs to a newer frame. The
+// caller then requests them again. It returns them once for each newer frame, and at most maxRequests times.
+func (f *keyFrame) takeMissingPackets(p *rtp.Packet) (sequenceNumbers []uint16) {
 	length := p.SequenceNumber - f.first
 	if !f.isOpen || p.Timestamp == f.timestamp || p.Timestamp == f.newest || length >= maxPackets || f.requests == maxRequests {
 		return nil
@@ -80,14 +80,14 @@ func (f *keyFrame) missingPackets(p *rtp.Packet) (list []uint16) {
 	f.requests++
 	for i := range f.end {
 		if f.parts[i] == nil {
-			list = append(list, f.first+i)
+			sequenceNumbers = append(sequenceNumbers, f.first+i)
 		}
 	}
-	return list
+	return sequenceNumbers
 }
 
-// assemble returns the frame if it is complete, else nil.
-func (f *keyFrame) assemble() []byte {
+// assembleIfComplete returns the frame if it is complete, else nil.
+func (f *keyFrame) assembleIfComplete() []byte {
 	if !f.isOpen || f.last < 0 || len(f.parts) != f.last+1 {
 		return nil
 	}

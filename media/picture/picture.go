@@ -1,7 +1,7 @@
 // Package picture extracts still pictures for the model from a video track: at most one a second, scaled down.
 //
-// The model looks at one picture a second. So only key frames are decoded, and the sender is asked for one key frame a second.
-// golang.org/x/image/vp8 cannot decode other frames.
+// The model looks at one picture a second, so the sender is asked for one key frame a second. Only key frames are
+// decoded, because golang.org/x/image/vp8 cannot decode other frames.
 package picture
 
 import (
@@ -22,21 +22,23 @@ const (
 	// pictures down, at the same cost in tokens.
 	MaxSide = 768
 
-	// quality is the JPEG quality, 1 to 100. Compared with 90, a tidy room takes 11 KB instead of 15, a noisy room 23
-	// instead of 53, and a slide 12 instead of 16. Text of 12 pixels is legible at both qualities.
+	// quality is the JPEG quality, 1 to 100. At 75, a tidy room takes 11 KB (15 KB at quality 90), a noisy room 23 KB
+	// (53 KB), and a slide 12 KB (16 KB). Text of 12 pixels is legible at both qualities.
 	quality = 75
 
 	// interval is the time between two pictures: the Live API accepts one a second.
 	interval = time.Second
-	// slack is the maximum time that a picture may be early. Without it, clock jitter would drop every other picture.
+	// slack limits how much too early a picture may arrive and still be used. Without it, clock jitter would drop every
+	// other picture.
 	slack = 250 * time.Millisecond
 
-	// Limits on memory and CPU for an untrusted sender. 4096x2304 holds a 4K screen. Decoding it takes 14 MB and a
-	// tenth of a second, and its key frame has up to 400 KB.
+	// Limits on memory and CPU for an untrusted sender. A 4K screen fits into 4096x2304. Decoding such a picture takes
+	// 14 MB and a tenth of a second, and its key frame has up to 400 KB.
 	maxSide   = 4096 // pixels
 	maxPixels = maxSide * 2304
 	maxBytes  = 1 << 20
-	// maxPackets limits the packets of a key frame: many tiny packets are costly. Usual packets reach maxBytes at 900.
+	// maxPackets limits the packets of a key frame, because many tiny packets cost much CPU time. With packets of the
+	// usual size, a frame of maxBytes has 900.
 	maxPackets = 2048
 
 	// minSide is the smallest side of a picture, in pixels. Some senders fill a pause with 2x2 pixels.
@@ -61,11 +63,11 @@ type Extractor struct {
 	stats       Stats
 }
 
-// NewExtractor returns an extractor whose AddPacket calls show with each picture. show may keep the bytes. changed is
-// false if the picture looks like the newest changed one.
+// NewExtractor returns an extractor. Its AddPacket calls show with each picture, and show may keep the bytes. changed
+// is false if the picture looks like the last picture for which changed was true.
 //
-// decodeLock is held while a picture is decoded. Extractors that share it leave the other cores to the audio. Measured:
-// 6 ms at 768x432, 16 ms at 720p and 1080p, 0.1 s at 4K.
+// decodeLock is held while a picture is decoded. Extractors that share the lock decode one at a time, which leaves the
+// other cores to the audio. Measured: 6 ms at 768x432, 16 ms at 720p and 1080p, 0.1 s at 4K.
 func NewExtractor(decodeLock sync.Locker, show func(jpeg []byte, changed bool)) *Extractor {
 	return &Extractor{decodeLock: decodeLock, show: show}
 }
@@ -73,16 +75,17 @@ func NewExtractor(decodeLock sync.Locker, show func(jpeg []byte, changed bool)) 
 // Stats returns the counters.
 func (e *Extractor) Stats() Stats { return e.stats }
 
-// AddPacket adds a packet that arrived at the given time, and does not keep it. It returns the sequence numbers that a
-// key frame lacks, each a few times. Without retransmission, every other frame is lost at 5 % loss.
+// AddPacket adds a packet that arrived at the time now. It does not keep p. It returns the sequence numbers of a key
+// frame's missing packets, to be requested again. It returns each number up to three times. Without retransmission, 5 %
+// packet loss destroys every other key frame.
 func (e *Extractor) AddPacket(p *rtp.Packet, now time.Time) (missing []uint16) {
 	isDue := !now.Add(slack).Before(e.nextDue)
 	hasGap := e.frame.addPacket(p, isDue)
-	missing = e.frame.missingPackets(p)
+	missing = e.frame.takeMissingPackets(p)
 	if hasGap {
 		e.stats.Incomplete++
 	}
-	data := e.frame.assemble()
+	data := e.frame.assembleIfComplete()
 	if data == nil {
 		return missing
 	}
@@ -107,7 +110,7 @@ func (e *Extractor) AddPacket(p *rtp.Packet, now time.Time) (missing []uint16) {
 }
 
 // encodePicture decodes a key frame and encodes it as JPEG.
-func (e *Extractor) encodePicture(data []byte) ([]byte, thumbnail, error) {
+func (e *Extractor) encodePicture(data []byte) (picture []byte, t thumbnail, err error) {
 	e.decodeLock.Lock()
 	defer e.decodeLock.Unlock()
 	img, err := decodeKeyFrame(data)

@@ -19,10 +19,11 @@ const (
 	// maxQueue limits the queued sound. The model sends faster than real time. An answer of more than two minutes is a
 	// fault.
 	maxQueue = 2 * time.Minute
-	// maxAtOnce limits a frame for a [media.BackpressureOutput], because much sound may wait until the output has room.
+	// maxAtOnce limits the duration of one frame for a [media.BackpressureOutput]. Without this limit, one frame could
+	// hold all the sound that waited while the output was full.
 	maxAtOnce = time.Second
-	// maxHeld limits the sound that is kept on hold. A client that connects later needs the end of that sound, not its
-	// beginning.
+	// maxHeld limits the sound that is kept on hold: only the newest 10 s stay. A client that connects later needs the
+	// end of the answer, not its beginning.
 	maxHeld = 10 * time.Second
 )
 
@@ -69,8 +70,8 @@ type Pacer struct {
 	frame int       // samples per frame
 	epoch time.Time // the time of PTS 0
 
-	// OnCrash is called with a panic of the output in the ticker's goroutine. Then nothing more is played. It may be
-	// nil, must not block, and must be set before AttachOutput.
+	// OnCrash is called if the output panics in the ticker's goroutine. Then nothing more is played. It may be nil,
+	// must not block, and must be set before AttachOutput.
 	OnCrash func(error)
 	Logger  *slog.Logger // logger for a panic of the output; nil means the default logger
 
@@ -128,10 +129,10 @@ func (p *Pacer) WritePCM(pcm []int16) error {
 	p.mu.Lock()
 	for p.isCallingMark || len(p.readyMarks) > 0 {
 		p.mu.Unlock()
-		p.callMarks()
+		p.callReadyMarks()
 		p.mu.Lock()
 	}
-	defer p.unlock()
+	defer p.unlockAndCallMarks()
 	switch {
 	case p.isClosed:
 		return ErrClosed
@@ -143,7 +144,7 @@ func (p *Pacer) WritePCM(pcm []int16) error {
 	}
 	p.queue.push(pcm)
 	p.queuedTotal += int64(len(pcm))
-	p.trimHeld()
+	p.trimHeldSound()
 	p.sendQueued()
 	return nil
 }
@@ -155,15 +156,15 @@ func (p *Pacer) WritePCM(pcm []int16) error {
 // pacer. It may post to a channel that has room.
 func (p *Pacer) AddMark(f func(heard bool)) {
 	p.mu.Lock()
-	defer p.unlock()
+	defer p.unlockAndCallMarks()
 	p.marks = append(p.marks, mark{position: p.queuedTotal, callback: f})
 	if p.isClosed || !p.isHeld && !p.suspended.hasStopped() {
 		p.resolveMarks(!p.isClosed)
 	}
 }
 
-// CallInOrder calls f after all earlier sound was sent to an output with an [media.UnlimitedLead]. isSent is false if
-// that sound was dropped. For other outputs it calls f at once. The rules of AddMark apply to f.
+// CallInOrder calls f with true after all earlier sound was sent to an output with an [media.UnlimitedLead], or with
+// false if that sound was dropped. For any other output it calls f at once. The rules of AddMark apply to f.
 func (p *Pacer) CallInOrder(f func(isSent bool)) {
 	p.mu.Lock()
 	inOrder := p.lead == media.UnlimitedLead
@@ -175,11 +176,11 @@ func (p *Pacer) CallInOrder(f func(isSent bool)) {
 	f(true)
 }
 
-// Flush drops all queued sound, and calls its marks with false before it returns. An output without lead still receives
-// a fade-out of 5 ms within 20 ms, and silent frames.
+// Flush drops all queued sound, and calls the callbacks of its marks with false before it returns. An output without a
+// lead still receives a fade-out of 5 ms within 20 ms, and the silent frames that end a talkspurt.
 //
-// An output with a lead receives no fade-out. Sound that it received early counts as not played. The PTS of the next frame
-// is the current time again.
+// An output with a lead receives no fade-out. Sound that it received ahead of its time counts as not played. The PTS of
+// the next frame is the current time again.
 func (p *Pacer) Flush() FlushResult {
 	p.mu.Lock()
 	p.stats.Flushes++
@@ -187,16 +188,16 @@ func (p *Pacer) Flush() FlushResult {
 	cut := FlushResult{Generation: p.generation}
 	switch {
 	case p.lead > 0:
-		cut.Unplayed = p.recallLead()
+		cut.Unplayed = p.withdrawUnplayedLead()
 		p.inTalkspurt = false
 	case p.inTalkspurt:
-		if p.isVoiced() {
+		if p.isBeforeTrail() {
 			n := 0
-			if p.waitingSamples() > 0 {
+			if p.sendableSamples() > 0 {
 				n = p.queue.pop(p.pcm[:media.Samples(media.FadeDuration, p.rate)])
 			}
 			p.applyGain(p.pcm[:n])
-			p.fadeOut(n)
+			p.fadeOutAfter(n)
 			p.fadePending = true
 			now := time.Since(p.epoch)
 			due := max(now, p.nextPTS-media.FrameDuration-1) // advance sends nothing before this time
@@ -210,21 +211,21 @@ func (p *Pacer) Flush() FlushResult {
 	p.suspended = suspension{}
 	p.dropQueue(false)
 	p.mu.Unlock()
-	p.callMarks()
+	p.callReadyMarks()
 	return cut
 }
 
-// Duck lowers the volume by db decibels within the next frame; 0 restores it.
+// Duck lowers the volume by db decibels, gradually during the next frame. 0 restores the volume.
 func (p *Pacer) Duck(db float64) {
 	p.mu.Lock()
 	p.targetGain = math.Pow(10, -db/20)
-	if !p.isVoiced() { // no sound is playing that could step
+	if !p.isBeforeTrail() { // no sound is playing that could step
 		p.gain = p.targetGain
 	}
 	p.mu.Unlock()
 }
 
-// SetTap makes t receive the sound that is played from now on. If t is nil, the sound goes to no tap.
+// SetTap sets the tap that receives the sound that is played from now on. nil removes the tap.
 func (p *Pacer) SetTap(t Tap) {
 	p.mu.Lock()
 	p.tap = t
@@ -234,17 +235,17 @@ func (p *Pacer) SetTap(t Tap) {
 // AttachOutput sends the queued and all later sound to out, at the pacer's rate. The first frame opens a talkspurt. The
 // former output receives no more frames.
 //
-// With nil, sound is discarded, and the callbacks of its marks are called at once, as if it had been played. On hold,
-// sound and marks wait instead.
+// If out is nil, sound is discarded and the callbacks of its marks are called at once, as if the sound had been played.
+// While the pacer is on hold (SetHold), sound and marks wait instead.
 func (p *Pacer) AttachOutput(out media.Output) {
 	p.mu.Lock()
-	defer p.unlock()
+	defer p.unlockAndCallMarks()
 	if p.isClosed {
 		return
 	}
 	p.recalled = 0
 	if out == nil && p.lead > 0 { // the client is gone, and has not played all sound that it received early
-		p.recalled = p.recallLead()
+		p.recalled = p.withdrawUnplayedLead()
 	}
 	p.delivered = 0
 	p.suspended = suspension{}
@@ -253,25 +254,26 @@ func (p *Pacer) AttachOutput(out media.Output) {
 		p.lead = out.Lead()
 	}
 	p.inTalkspurt, p.fadePending, p.ranDry, p.trailLeft = false, false, false, 0
-	p.updateOutput()
+	p.onOutputChanged()
 }
 
-// SetHold(true) keeps sound instead of sending or discarding it, at most the newest 10 s. It also delays the callbacks
-// of marks.
+// SetHold makes the pacer keep sound, at most the newest 10 s, instead of sending or discarding it. The callbacks of
+// marks wait, too. SetHold(false) ends the hold.
 func (p *Pacer) SetHold(on bool) {
 	p.mu.Lock()
 	p.isHeld = on
-	p.trimHeld()
+	p.trimHeldSound()
 	if !on {
 		p.resolveMarks(true) // callbacks of marks before the first sound are called before it is sent
 	}
-	p.unlock()
+	p.unlockAndCallMarks()
 	p.mu.Lock()
-	defer p.unlock()
-	p.updateOutput()
+	defer p.unlockAndCallMarks()
+	p.onOutputChanged()
 }
 
-// SetGeneration sets the generation of the next frames, so that a voice taken over from another pacer continues its count.
+// SetGeneration sets the generation of the next frames. A pacer that continues the voice of another pacer uses it to
+// continue the other's count.
 func (p *Pacer) SetGeneration(generation uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -306,20 +308,21 @@ func (p *Pacer) Close() {
 	p.out = nil
 	p.dropQueue(false)
 	p.mu.Unlock()
-	p.callMarks()
+	p.callReadyMarks()
 }
 
-// unlock releases mu, and then calls the callbacks of all marks in readyMarks, also of those that other goroutines added.
-func (p *Pacer) unlock() {
+// unlockAndCallMarks releases mu and then calls the callbacks of all marks in readyMarks, including marks that other
+// goroutines added.
+func (p *Pacer) unlockAndCallMarks() {
 	pending := len(p.readyMarks) > 0
 	p.mu.Unlock()
 	if pending {
-		p.callMarks()
+		p.callReadyMarks()
 	}
 }
 
-// callMarks runs the callbacks of the marks that have been reached.
-func (p *Pacer) callMarks() {
+// callReadyMarks runs the callbacks of the marks that have been reached.
+func (p *Pacer) callReadyMarks() {
 	p.markMu.Lock()
 	defer p.markMu.Unlock()
 	for {
@@ -337,8 +340,9 @@ func (p *Pacer) callMarks() {
 
 // The following methods are called with mu held.
 
-// recallLead withdraws the sound that an output with a lead received ahead of its time, and returns its duration.
-func (p *Pacer) recallLead() time.Duration {
+// withdrawUnplayedLead counts the sound that an output with a lead received ahead of its time as not played, and
+// returns its duration.
+func (p *Pacer) withdrawUnplayedLead() time.Duration {
 	now := time.Since(p.epoch)
 	playedUntil := p.soundEnd
 	if o, ok := p.out.(media.DelayedOutput); ok {
@@ -355,8 +359,7 @@ func (p *Pacer) recallLead() time.Duration {
 	return sound
 }
 
-// resolveMarks moves the marks whose sound has left the queue to readyMarks. Their callbacks will be called with
-// isPlayed.
+// resolveMarks moves the marks whose sound has left the queue to readyMarks. Their callbacks will receive isPlayed.
 func (p *Pacer) resolveMarks(isPlayed bool) {
 	done := p.queuedTotal - int64(p.queue.len())
 	n := 0
@@ -367,12 +370,12 @@ func (p *Pacer) resolveMarks(isPlayed bool) {
 	p.marks = slices.Delete(p.marks, 0, n)
 }
 
-func (p *Pacer) dropQueue(heard bool) {
+func (p *Pacer) dropQueue(isPlayed bool) {
 	p.queue.drop(p.queue.len())
-	p.resolveMarks(heard)
+	p.resolveMarks(isPlayed)
 }
 
-func (p *Pacer) trimHeld() {
+func (p *Pacer) trimHeldSound() {
 	if over := p.queue.len() - media.Samples(maxHeld, p.rate); p.isHeld && over > 0 {
 		p.queue.drop(over)
 		p.stats.Dropped += media.Duration(over, p.rate)
@@ -380,8 +383,8 @@ func (p *Pacer) trimHeld() {
 	}
 }
 
-// updateOutput starts or stops the voice after the output or the hold has changed.
-func (p *Pacer) updateOutput() {
+// onOutputChanged starts or stops the voice after the output or the hold has changed.
+func (p *Pacer) onOutputChanged() {
 	if p.out == nil && !p.isHeld {
 		p.dropQueue(true)
 	}

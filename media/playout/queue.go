@@ -41,11 +41,11 @@ func (q *queue) pop(dst []int16) (n int) {
 	return n
 }
 
-// peek copies samples from position at on, without removing them, and returns their number.
-func (q *queue) peek(dst []int16, at int) (n int) {
-	for at += q.head; n < len(dst) && at < q.head+q.n; {
-		part := copy(dst[n:], q.blocks[at/blockSize][at%blockSize:min(blockSize, q.head+q.n-at/blockSize*blockSize)])
-		n, at = n+part, at+part
+// peek copies samples from position offset on, without removing them, and returns their number.
+func (q *queue) peek(dst []int16, offset int) (n int) {
+	for offset += q.head; n < len(dst) && offset < q.head+q.n; {
+		part := copy(dst[n:], q.blocks[offset/blockSize][offset%blockSize:min(blockSize, q.head+q.n-offset/blockSize*blockSize)])
+		n, offset = n+part, offset+part
 	}
 	return n
 }

@@ -11,7 +11,7 @@ import (
 // time since the pacer's epoch.
 
 // onTick does the work of the tick that was due at the given time. It returns false when the pacer has gone idle.
-func (p *Pacer) onTick(at time.Time) bool {
+func (p *Pacer) onTick(at time.Time) (needsTicks bool) {
 	defer crash.Recover(p.Logger, "playout", p.OnCrash) // a panic stops only this pacer
 	crash.RunTestHook("playout")
 	for goesOn, again := false, true; ; {
@@ -21,26 +21,27 @@ func (p *Pacer) onTick(at time.Time) bool {
 	}
 }
 
-// tickUpToMark does one tick up to the next mark, and calls the mark's callback, for which the sound behind it must wait.
-// again reports whether the tick has more to do. goesOn reports whether the pacer needs further ticks.
-func (p *Pacer) tickUpToMark(at time.Time) (goesOn, again bool) {
+// tickUpToMark does the work of one tick up to the next mark, and then calls that mark's callback. Sound that follows
+// the mark may only be sent after the callback. needsTicks reports whether the pacer needs further ticks, and hasMore
+// whether work of this tick remains.
+func (p *Pacer) tickUpToMark(at time.Time) (needsTicks, hasMore bool) {
 	p.mu.Lock()
-	defer p.unlock()
-	p.isTicking = p.advance(at.Sub(p.epoch))
+	defer p.unlockAndCallMarks()
+	p.isTicking = p.advanceTick(at.Sub(p.epoch))
 	return p.isTicking, p.isTicking && p.lead > 0 && len(p.readyMarks) > 0
 }
 
 // sendQueued starts sending new sound, at once if the pacer was idle, and otherwise on the ticker.
 func (p *Pacer) sendQueued() {
-	if p.out == nil || p.waitingSamples() == 0 {
+	if p.out == nil || p.sendableSamples() == 0 {
 		return
 	}
 	now := time.Since(p.epoch)
 	p.lastQueued = now
 	switch {
 	case p.lead > 0:
-		p.sendAhead(now)
-	case !p.inTalkspurt && p.waitingSamples() >= p.frame && now >= p.nextPTS:
+		p.sendWithinLead(now)
+	case !p.inTalkspurt && p.sendableSamples() >= p.frame && now >= p.nextPTS:
 		p.sendFrame(now)
 	}
 	if !p.isTicking {
@@ -49,17 +50,17 @@ func (p *Pacer) sendQueued() {
 	}
 }
 
-// advance does the work of one tick and reports whether there is more to come.
-func (p *Pacer) advance(now time.Duration) bool {
-	waiting := p.waitingSamples()
+// advanceTick does the work of one tick and reports whether the pacer needs further ticks.
+func (p *Pacer) advanceTick(now time.Duration) (hasMore bool) {
+	waiting := p.sendableSamples()
 	switch {
 	case p.out == nil:
 		return false
 	case p.lead > 0:
 		if waiting > 0 {
-			p.sendAhead(now)
+			p.sendWithinLead(now)
 		}
-		return p.waitingSamples() > 0
+		return p.sendableSamples() > 0
 	case p.nextPTS-now > media.FrameDuration:
 		return true // the sound already sent lasts beyond this tick
 	case p.fadePending:
@@ -69,7 +70,7 @@ func (p *Pacer) advance(now time.Duration) bool {
 	case waiting >= p.frame:
 		p.sendFrame(now)
 		return true
-	case waiting > 0 && (p.isVoiced() || now >= p.lastQueued+media.FrameDuration):
+	case waiting > 0 && (p.isBeforeTrail() || now >= p.lastQueued+media.FrameDuration):
 		p.sendPadded(now)
 		return true
 	case p.inTalkspurt:
@@ -78,9 +79,9 @@ func (p *Pacer) advance(now time.Duration) bool {
 	return p.inTalkspurt || waiting > 0
 }
 
-// sendAhead sends the sound that an output with a lead may receive by now. It stops at a mark whose callback must come
-// first.
-func (p *Pacer) sendAhead(now time.Duration) {
+// sendWithinLead sends the queued sound that an output with a lead may receive by now. It stops at a mark whose
+// callback must be called before the sound behind it is sent.
+func (p *Pacer) sendWithinLead(now time.Duration) {
 	if p.lead == media.UnlimitedLead {
 		frame, most := p.pcm, p.queue.len()
 		filler, fills := p.out.(media.BackpressureOutput)
@@ -94,9 +95,9 @@ func (p *Pacer) sendAhead(now time.Duration) {
 		p.pcm = frame
 		return
 	}
-	for p.waitingSamples() > 0 && p.nextPTS-now < p.lead && len(p.readyMarks) == 0 {
+	for p.sendableSamples() > 0 && p.nextPTS-now < p.lead && len(p.readyMarks) == 0 {
 		switch {
-		case p.waitingSamples() >= p.frame:
+		case p.sendableSamples() >= p.frame:
 			p.sendFrame(now)
 		case now >= p.lastQueued+media.FrameDuration && p.nextPTS-now < p.lead/2:
 			p.sendPadded(now) // less than half of the lead is left, so do not wait for more sound
@@ -117,11 +118,11 @@ func (p *Pacer) samplesUntilMark() int {
 	return n
 }
 
-// isVoiced reports whether a talkspurt is in progress and has not reached the silent frames at its end.
-func (p *Pacer) isVoiced() bool { return p.inTalkspurt && p.trailLeft == 0 }
+// isBeforeTrail reports whether the pacer is in the voiced part of a talkspurt, before the silent frames at its end.
+func (p *Pacer) isBeforeTrail() bool { return p.inTalkspurt && p.trailLeft == 0 }
 
-// startsTalkspurt reports whether a frame sent now opens a talkspurt. A frame after skipped ticks must open one, because
-// the receiver would delay all later sound without it.
+// startsTalkspurt reports whether a frame sent now opens a talkspurt. The first frame after skipped ticks must open
+// one, because otherwise the receiver would delay all later sound.
 func (p *Pacer) startsTalkspurt(now time.Duration) bool { return !p.inTalkspurt || p.nextPTS < now }
 
 // sendFrame sends one frame of sound.
@@ -131,10 +132,10 @@ func (p *Pacer) sendFrame(now time.Duration) {
 	switch {
 	case p.suspended.fadesIn:
 		p.suspended.fadesIn = false
-		p.fadeIn()
+		p.fadeInFrame()
 	case p.ranDry && !p.startsTalkspurt(now):
 		p.stats.Underruns++
-		p.fadeIn()
+		p.fadeInFrame()
 	}
 	p.ranDry = false
 	if p.suspended.isOn {
@@ -142,24 +143,24 @@ func (p *Pacer) sendFrame(now time.Duration) {
 	}
 	p.trailLeft = 0
 	p.writeFrame(now, &p.stats.Frames)
-	p.countSound(len(p.pcm))
+	p.recordSentSound(len(p.pcm))
 	p.resolveMarks(true)
 }
 
-// countSound records that the frame just sent holds n samples of sound.
-func (p *Pacer) countSound(n int) {
+// recordSentSound records that the frame just sent holds n samples of sound.
+func (p *Pacer) recordSentSound(n int) {
 	p.soundEnd = p.nextPTS - media.Duration(len(p.pcm)-n, p.rate)
 	p.delivered += media.Duration(n, p.rate)
 }
 
-// sendPadded sends the rest of the queue, less than a frame, padded with silence.
+// sendPadded sends the rest of the queue, which is shorter than a frame, padded with silence.
 func (p *Pacer) sendPadded(now time.Duration) {
 	n := p.queue.pop(p.pcm)
 	p.applyGain(p.pcm[:n])
-	p.fadeOut(n)
+	p.fadeOutAfter(n)
 	p.trailLeft = 0
 	p.writeFrame(now, &p.stats.Frames)
-	p.countSound(n)
+	p.recordSentSound(n)
 	p.ranDry = true
 	p.resolveMarks(true)
 }
@@ -170,14 +171,14 @@ func (p *Pacer) sendSilence(now time.Duration) {
 		p.trailLeft = trailFrames
 		p.ranDry = true
 	}
-	p.fadeOut(0)
+	p.fadeOutAfter(0)
 	p.writeFrame(now, &p.stats.SilenceFrames)
 	p.trailLeft--
 	p.inTalkspurt = p.trailLeft > 0
 }
 
-// fadeOut ends the current frame after its first n samples, without a step.
-func (p *Pacer) fadeOut(n int) {
+// fadeOutAfter fades the current frame out after its first n samples and silences the rest.
+func (p *Pacer) fadeOutAfter(n int) {
 	fade := media.Samples(media.FadeDuration, p.rate)
 	end := max(n, fade)
 	level := p.lastSample
@@ -193,7 +194,7 @@ func (p *Pacer) fadeOut(n int) {
 	clear(p.pcm[end:])
 }
 
-// applyGain moves the volume to that set by Duck, within the frame.
+// applyGain moves the volume of pcm, gradually, from that of the previous frame to the volume that Duck has set.
 func (p *Pacer) applyGain(pcm []int16) {
 	if p.gain == 1 && p.targetGain == 1 || len(pcm) == 0 {
 		return
@@ -212,7 +213,7 @@ func (p *Pacer) writeFrame(now time.Duration, counter *uint64) {
 		f.Start, f.PTS = true, max(now, p.nextPTS)
 	}
 	*counter++
-	p.measureFrame()
+	p.measureFrameLevel()
 	if err := p.out.WriteFrame(f); err != nil {
 		p.stats.WriteErrors++
 	} else if p.tap != nil {

@@ -7,22 +7,23 @@ import (
 	"voxgate/media"
 )
 
-// DipSearch is a time for [Pacer.Suspend] in which it finds a quiet moment. It covers a syllable, and is too short for an
-// interrupting person to notice.
+// DipSearch is a search time for [Pacer.Suspend]. It covers a syllable, so it contains a quiet moment. It is too short
+// for an interrupting person to notice.
 const DipSearch = 200 * time.Millisecond
 
-// suspension is a stop of the voice that may be taken back. The zero value means that the voice is not suspended.
+// suspension is a stop of the voice that Resume can undo. The zero value means that the voice is not suspended.
 type suspension struct {
 	isOn      bool
 	stopAfter int  // samples still to be sent before the voice stops
 	fadesIn   bool // the first frame after the suspension fades in
 }
 
-// hasStopped reports whether no more sound is sent. Marks then wait together with the sound that follows them.
+// hasStopped reports whether the suspended voice has stopped. Then marks wait together with the sound behind them.
 func (s suspension) hasStopped() bool { return s.isOn && s.stopAfter <= 0 }
 
-// Suspend stops the voice after its quietest frame within the given time (see [DipSearch]). 0 means before the next
-// frame. Later sound and its marks are kept. Continue plays them from this place, and Flush drops them.
+// Suspend stops the voice after its quietest frame within the given time (see [DipSearch]). If within is 0, the voice
+// stops before the next frame. Later sound and its marks are kept: [Pacer.Resume] continues from this place, and Flush
+// drops them.
 //
 // Sound that an output with a lead has received is played. An output with [media.UnlimitedLead] is not suspended.
 func (p *Pacer) Suspend(within time.Duration) {
@@ -34,10 +35,10 @@ func (p *Pacer) Suspend(within time.Duration) {
 	p.suspended = suspension{isOn: true, stopAfter: p.frame * p.framesToDip(within)}
 }
 
-// Continue ends a suspension. The voice fades in where it stopped.
-func (p *Pacer) Continue() {
+// Resume ends a suspension. The voice fades in where it stopped.
+func (p *Pacer) Resume() {
 	p.mu.Lock()
-	defer p.unlock()
+	defer p.unlockAndCallMarks()
 	if !p.suspended.isOn {
 		return
 	}
@@ -48,7 +49,8 @@ func (p *Pacer) Continue() {
 
 // The following methods are called with mu held.
 
-// framesToDip returns how many more frames are sent: up to the quietest frame within the given time.
+// framesToDip returns the number of frames to send before the voice stops: up to and including the quietest frame
+// within the given time.
 func (p *Pacer) framesToDip(within time.Duration) int {
 	quietest, level := -1, math.Inf(1)
 	frame := make([]int16, p.frame)
@@ -63,8 +65,8 @@ func (p *Pacer) framesToDip(within time.Duration) int {
 	return quietest + 1
 }
 
-// waitingSamples returns how much of the queue may be sent now.
-func (p *Pacer) waitingSamples() int {
+// sendableSamples returns how much of the queue may be sent now.
+func (p *Pacer) sendableSamples() int {
 	switch {
 	case p.isHeld:
 		return 0
@@ -74,8 +76,8 @@ func (p *Pacer) waitingSamples() int {
 	return p.queue.len()
 }
 
-// fadeIn removes the step at the beginning of the current frame.
-func (p *Pacer) fadeIn() {
+// fadeInFrame fades in the beginning of the current frame, which avoids a click.
+func (p *Pacer) fadeInFrame() {
 	fade := media.Samples(media.FadeDuration, p.rate)
 	for i := range fade {
 		p.pcm[i] = int16(int(p.pcm[i]) * i / fade)

@@ -50,7 +50,7 @@ func TestSuspendAndContinue(t *testing.T) {
 				if end := s.pcm()[:before]; lead == 0 && loudest(end[before-480:]) > 40 {
 					t.Errorf("suspended after %v: it did not stop at the dip", at)
 				}
-				p.Continue()
+				p.Resume()
 				time.Sleep(2 * time.Second)
 				if got := soundLength(s); got < len(voice)-fade || got > len(voice)+2*fade {
 					t.Errorf("suspended after %v: %d of %d samples came", at, got, len(voice))
@@ -81,7 +81,7 @@ func TestSuspendAtOnce(t *testing.T) {
 		if heard, most := soundLength(s), media.Samples(at+20*ms, outRate)+fade; heard > most {
 			t.Errorf("%d samples were sent, at most %d may be", heard, most)
 		}
-		p.Continue()
+		p.Resume()
 		time.Sleep(2 * time.Second)
 		if heard := soundLength(s); heard < media.Samples(time.Second, outRate)-2*fade {
 			t.Errorf("%d samples came in all", heard)

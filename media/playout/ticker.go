@@ -9,12 +9,13 @@ import (
 	"voxgate/media"
 )
 
-// maxCatchUp is the largest number of missed ticks that are made up for. Ten frames are 200 ms, which a browser's jitter buffer
-// absorbs. After a longer stall the voice continues with a delay.
+// maxCatchUp is the largest number of missed ticks that the ticker makes up for by sending their frames at once. Ten
+// frames are 200 ms, which a browser's jitter buffer absorbs. After a longer stall the voice continues with a delay.
 const maxCatchUp = 10
 
 // Ticker is the 20 ms clock of all pacers of a process. A frame takes about 70 us, so one goroutine could serve only
-// 285 pacers. Therefore there is a shard for each Go thread (GOMAXPROCS). A shard without voice sleeps.
+// 285 pacers. Therefore the pacers are spread over one goroutine (shard) per Go thread (GOMAXPROCS). A shard without a
+// voice to play sleeps.
 type Ticker struct {
 	shards     []*shard
 	stop       chan struct{}
@@ -34,7 +35,7 @@ func NewTicker() *Ticker {
 		phase := media.FrameDuration * time.Duration(i) / time.Duration(len(t.shards))
 		s := &shard{epoch: epoch.Add(phase), wake: make(chan struct{}, 1)}
 		t.shards[i] = s
-		t.wg.Go(func() { s.run(t.stop, &t.lateFrames) })
+		t.wg.Go(func() { s.runLoop(t.stop, &t.lateFrames) })
 	}
 	return t
 }
@@ -65,7 +66,7 @@ type shard struct {
 	added []*Pacer // waiting for their first tick
 }
 
-// addPacer serves the pacer from the next tick on, until its onTick returns false.
+// addPacer makes the shard tick p from the next tick on, until its onTick returns false.
 func (s *shard) addPacer(p *Pacer) {
 	s.mu.Lock()
 	s.added = append(s.added, p)
@@ -76,8 +77,8 @@ func (s *shard) addPacer(p *Pacer) {
 	}
 }
 
-// takeAdded appends the newly added pacers to active.
-func (s *shard) takeAdded(active []*Pacer) []*Pacer {
+// appendAdded appends the newly added pacers to active.
+func (s *shard) appendAdded(active []*Pacer) []*Pacer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	active = append(active, s.added...)
@@ -86,7 +87,7 @@ func (s *shard) takeAdded(active []*Pacer) []*Pacer {
 	return active
 }
 
-func (s *shard) run(stop <-chan struct{}, late *atomic.Uint64) {
+func (s *shard) runLoop(stop <-chan struct{}, lateFrames *atomic.Uint64) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var active []*Pacer
@@ -110,9 +111,9 @@ func (s *shard) run(stop <-chan struct{}, late *atomic.Uint64) {
 		if missed > maxCatchUp {
 			due = due.Add((missed - maxCatchUp) * media.FrameDuration)
 		}
-		active = tickAll(s.takeAdded(active), due)
+		active = tickAll(s.appendAdded(active), due)
 		if missed > 0 {
-			late.Add(uint64(len(active)))
+			lateFrames.Add(uint64(len(active)))
 		}
 		due = due.Add(media.FrameDuration)
 	}
@@ -128,7 +129,7 @@ func (s *shard) nextTick(now time.Time) time.Time {
 }
 
 // tickAll serves the pacers and returns those that have more to play.
-func tickAll(active []*Pacer, at time.Time) []*Pacer {
+func tickAll(active []*Pacer, at time.Time) (remaining []*Pacer) {
 	more := active[:0]
 	for _, p := range active {
 		if p.onTick(at) {

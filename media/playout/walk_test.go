@@ -99,7 +99,7 @@ func TestPlayoutWalk(t *testing.T) {
 						if rng.IntN(2) == 0 {
 							p.Suspend(playout.DipSearch)
 						} else {
-							p.Continue()
+							p.Resume()
 						}
 					case k < 12:
 						held = !held

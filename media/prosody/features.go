@@ -3,7 +3,7 @@ package prosody
 // FeatureCount is the number of inputs of the model.
 const FeatureCount = 32
 
-// shortestGap is the length of a gap that separates phrases, in frames: longer than the closure of a "t".
+// shortestGap is the length of the shortest gap between two phrases, in frames. The silence before a "t" is shorter.
 const shortestGap = 15
 
 // features computes the inputs of the model from the contours. Levels and pitches are relative to the speaker's mean, so
@@ -62,20 +62,22 @@ func (a *analysis) isPeak(i int) bool {
 	return a.pitch[i] > 0
 }
 
-// addLevels adds the loudness (dB) and the treble of the end, relative to the mean.
+// addLevels stores in f the loudness (dB) and the treble of the last frames before end, relative to their means over
+// the whole speech.
 func (a *analysis) addLevels(f []float32, end int) {
-	level, treble := a.meanOf(a.level[:], a.first, end), a.meanOf(a.treble[:], a.first, end)
-	f[0] = a.meanOf(a.level[:], end-10, end) - level
-	f[1] = a.meanOf(a.level[:], end-25, end) - level
-	f[2] = a.meanOf(a.level[:], end-60, end) - level
-	f[3] = a.meanOf(a.level[:], end-5, end) - a.meanOf(a.level[:], end-15, end-5)
-	f[4] = a.slopeOf(a.level[:], end-30, end)
-	f[5] = a.slopeOf(a.level[:], end-100, end) * 3
-	f[6] = a.meanOf(a.treble[:], end-10, end) - treble
-	f[7] = a.meanOf(a.treble[:], end-30, end) - treble
+	level, treble := a.meanOfSpeech(a.level[:], a.first, end), a.meanOfSpeech(a.treble[:], a.first, end)
+	f[0] = a.meanOfSpeech(a.level[:], end-10, end) - level
+	f[1] = a.meanOfSpeech(a.level[:], end-25, end) - level
+	f[2] = a.meanOfSpeech(a.level[:], end-60, end) - level
+	f[3] = a.meanOfSpeech(a.level[:], end-5, end) - a.meanOfSpeech(a.level[:], end-15, end-5)
+	f[4] = a.slopeOfSpeech(a.level[:], end-30, end)
+	f[5] = a.slopeOfSpeech(a.level[:], end-100, end) * 3
+	f[6] = a.meanOfSpeech(a.treble[:], end-10, end) - treble
+	f[7] = a.meanOfSpeech(a.treble[:], end-30, end) - treble
 }
 
-// addVoicing adds the voiced share of the end, and the length of its last voiced part.
+// addVoicing stores in f how much of the speech is voiced, overall and in the last 300 ms before end. It also stores
+// the length of the last voiced part, how long before end that part ended, and how clear the voice is at the end.
 func (a *analysis) addVoicing(f []float32, end int) {
 	runs, voiced, length, lastLength, lastEnd := 0, 0, 0, 0, a.first
 	for i := a.first; i <= end; i++ {
@@ -96,10 +98,10 @@ func (a *analysis) addVoicing(f []float32, end int) {
 	f[2] = a.voicedShare(end-30, end)
 	f[3] = float32(voiced) / float32(end-a.first)
 	f[4] = min(0.5, float32(end-lastEnd)/100)
-	f[5] = a.meanOf(a.clarity[:], end-20, end) - a.meanOf(a.clarity[:], a.first, end)
+	f[5] = a.meanOfSpeech(a.clarity[:], end-20, end) - a.meanOfSpeech(a.clarity[:], a.first, end)
 }
 
-// addPitch adds features of the pitch before the pause, in semitones relative to the median pitch.
+// addPitch stores in f features of the pitch before end, in semitones relative to the median pitch.
 func (a *analysis) addPitch(f []float32, end int) {
 	var voiced [maxFrames]float32
 	n := 0
@@ -126,20 +128,20 @@ func (a *analysis) addPitch(f []float32, end int) {
 	final, _, _ := recent(6)
 	late, lowest, _ := recent(20)
 	wide, _, highest := recent(50)
-	f[0] = limit(final-median, 12)
-	f[1] = limit(late-median, 12)
-	f[2] = limit(wide-median, 12)
-	f[3] = limit(lowest-low, 12)
-	f[4] = limit(high-low, 16)
-	f[5] = limit((final-low)/(high-low+1), 2)
-	f[6] = limit(highest-median, 12)
-	f[7] = limit(final-late, 8)
-	f[8] = limit(a.slopeOf(a.pitch[:], end-40, end), 12)
-	f[9] = limit(a.slopeOf(a.pitch[:], end-120, end)*3, 12)
-	f[10] = limit(max(0, final-median), 8)
+	f[0] = clamp(final-median, 12)
+	f[1] = clamp(late-median, 12)
+	f[2] = clamp(wide-median, 12)
+	f[3] = clamp(lowest-low, 12)
+	f[4] = clamp(high-low, 16)
+	f[5] = clamp((final-low)/(high-low+1), 2)
+	f[6] = clamp(highest-median, 12)
+	f[7] = clamp(final-late, 8)
+	f[8] = clamp(a.slopeOfSpeech(a.pitch[:], end-40, end), 12)
+	f[9] = clamp(a.slopeOfSpeech(a.pitch[:], end-120, end)*3, 12)
+	f[10] = clamp(max(0, final-median), 8)
 }
 
-func limit(x, most float32) float32 { return max(-most, min(most, x)) }
+func clamp(x, bound float32) float32 { return max(-bound, min(bound, x)) }
 
 func (a *analysis) voicedShare(from, to int) float32 {
 	from = max(a.first, from)
@@ -152,8 +154,8 @@ func (a *analysis) voicedShare(from, to int) float32 {
 	return float32(n) / float32(max(1, to-from))
 }
 
-// meanOf returns the mean over frames of speech.
-func (a *analysis) meanOf(values []float32, from, to int) float32 {
+// meanOfSpeech returns the mean of the values of frames that are speech.
+func (a *analysis) meanOfSpeech(values []float32, from, to int) float32 {
 	var sum, n float32
 	for i := max(a.first, from); i < to; i++ {
 		if a.isSpeech[i] {
@@ -164,8 +166,9 @@ func (a *analysis) meanOf(values []float32, from, to int) float32 {
 	return sum / max(1, n)
 }
 
-// slopeOf returns the change over 300 ms of a line through the values of speech; values of 0 do not count.
-func (a *analysis) slopeOf(values []float32, from, to int) float32 {
+// slopeOfSpeech fits a line through the values of frames that are speech, and returns its rise over 300 ms. It ignores
+// values of 0.
+func (a *analysis) slopeOfSpeech(values []float32, from, to int) float32 {
 	var n, x, y, xx, xy float32
 	for i := max(a.first, from); i < to; i++ {
 		if a.isSpeech[i] && values[i] != 0 {

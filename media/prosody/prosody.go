@@ -1,12 +1,14 @@
-// Package prosody judges by the sound of a voice whether a person who pauses has finished: by pitch, loudness, and the lengthening of the
-// last syllable. It knows no words. Its model is a logistic regression, whose coefficients `lab turns train` makes from recordings.
+// Package prosody judges by the sound of a voice whether a person who pauses has finished: by pitch, loudness, and the
+// lengthening of the last syllable. It does not recognize words. Its model is a logistic regression, whose coefficients
+// `lab turns train` computes from recordings.
 //
-// Measured by `make bench-turns` with voices in five languages that the model was not made from. A pause ended the turn after 0.3 s at a
-// probability of at least 0.8, after 0.64 s at one of at least 0.3, and otherwise after 1.6 s. The shares of inner pauses that ended a turn
-// were 13 % in mid-phrase, 30 % after unfinished prompts and 29 % in a meeting. With a fixed silence of 500 ms they were 93, 92 and 62 %.
-// The end was detected after 0.63 s (median) and 1.60 s (95 %), with the fixed silence after 0.49 and 0.51 s. The areas under the ROC
-// curve are 0.88, 0.73 and 0.45. On the 24 pauses of the meeting, the only spontaneous speech, the model does not beat chance, and only
-// its longer silences help. Package smartturn does better there.
+// Measured by `make bench-turns` with voices in five languages that were not in the training set. A pause ended the
+// turn after 0.3 s if the probability was at least 0.8, after 0.64 s if it was at least 0.3, and otherwise after 1.6 s.
+// The shares of inner pauses that ended a turn were 13 % in mid-phrase, 30 % after unfinished prompts and 29 % in a
+// meeting. With a fixed silence of 500 ms they were 93, 92 and 62 %. The end was detected after 0.63 s (median) and
+// 1.60 s (95 %), with the fixed silence after 0.49 and 0.51 s. The areas under the ROC curve are 0.88, 0.73 and 0.45.
+// On the 24 pauses of the meeting, the only spontaneous speech, the model does not beat chance, and only its longer
+// silences help. Package smartturn does better there.
 package prosody
 
 import (
@@ -31,14 +33,15 @@ const (
 	minLag    = pitchRate / 400
 	maxLag    = pitchRate / 60
 	pitchSpan = 96 // samples that each lag compares: 24 ms
-	// leastClarity is the normalized autocorrelation from which on a frame is voiced.
+	// leastClarity is the minimum normalized autocorrelation of a voiced frame.
 	leastClarity = 0.6
-	// speechRange is the range of levels that count as speech, in dB below the loudest frames.
+	// speechRange limits, in dB, how far below the loudest frames the level of speech may be.
 	speechRange = 25
 )
 
 // Predict returns the probability that the person has finished. pcm must end about 200 ms after the voice's last sound,
-// as in training. Only its last 4 s count. It takes about 0.6 ms, does not allocate, and is safe for concurrent use.
+// as in training. Only its last 4 s are used. Predict takes about 0.6 ms, does not allocate, and is safe for concurrent
+// use.
 func Predict(pcm []int16) float32 {
 	features := Features(pcm)
 	sum := float64(bias)
@@ -52,13 +55,13 @@ func Predict(pcm []int16) float32 {
 func Features(pcm []int16) [FeatureCount]float32 {
 	a := analyses.Get().(*analysis)
 	defer analyses.Put(a)
-	a.load(pcm)
+	a.computeContours(pcm)
 	return a.features()
 }
 
 var analyses = sync.Pool{New: func() any { return new(analysis) }}
 
-// analysis holds the contours of one call, in frames of 10 ms.
+// analysis holds the contours (level, pitch and the like over time) of the sound given to one call, in frames of 10 ms.
 type analysis struct {
 	frames   int
 	level    [maxFrames]float32 // loudness in dB
@@ -72,8 +75,8 @@ type analysis struct {
 	last     int
 }
 
-// load computes the contours. In silence a.last is -1.
-func (a *analysis) load(pcm []int16) {
+// computeContours computes the contours of pcm. If pcm is silent, it sets a.last to -1.
+func (a *analysis) computeContours(pcm []int16) {
 	pcm = pcm[max(0, len(pcm)-maxFrames*frameLength):]
 	pcm = pcm[len(pcm)%frameLength:]
 	a.frames = len(pcm) / frameLength
@@ -95,13 +98,14 @@ func (a *analysis) load(pcm []int16) {
 		part := pcm[i*pitchStep:][:pitchStep]
 		a.reduced[i] = float32(int(part[0])+int(part[1])+int(part[2])+int(part[3])) / pitchStep
 	}
-	a.findSpeech()
-	a.findPitch(len(pcm) / pitchStep)
+	a.markSpeech()
+	a.computePitch(len(pcm) / pitchStep)
 }
 
 func decibels(power float32) float32 { return 10 * float32(math.Log10(float64(power))) }
 
-func (a *analysis) findSpeech() {
+// markSpeech sets isSpeech for each frame, and first and last to the first and last frames of speech.
+func (a *analysis) markSpeech() {
 	a.first, a.last = 0, -1
 	if a.frames == 0 {
 		return
@@ -118,8 +122,9 @@ func (a *analysis) findSpeech() {
 	}
 }
 
-// findPitch computes the pitch of each second frame by autocorrelation, and of the frames between by their neighbours.
-func (a *analysis) findPitch(samples int) {
+// computePitch computes the pitch of each second frame by autocorrelation, and of the frames between by their
+// neighbours.
+func (a *analysis) computePitch(samples int) {
 	clear(a.pitch[:])
 	clear(a.clarity[:])
 	const hop = frameLength / pitchStep

@@ -26,7 +26,7 @@ const (
 )
 
 // writeHeaders writes the header packets, each on its own page.
-func (o *oggWriter) writeHeaders(began time.Time) error {
+func (o *oggWriter) writeHeaders(startedAt time.Time) error {
 	head := append([]byte("OpusHead"), 1, 2) // version, channels
 	head = binary.LittleEndian.AppendUint16(head, preSkip)
 	head = binary.LittleEndian.AppendUint32(head, rate) // rate of the original sound, for information only
@@ -34,7 +34,7 @@ func (o *oggWriter) writeHeaders(began time.Time) error {
 	if err := o.addPacket(head, 0); err != nil {
 		return err
 	}
-	if err := o.flush(false); err != nil {
+	if err := o.flushPage(false); err != nil {
 		return err
 	}
 	tags := []byte("OpusTags")
@@ -44,18 +44,18 @@ func (o *oggWriter) writeHeaders(began time.Time) error {
 	}
 	text("Voxgate")
 	tags = binary.LittleEndian.AppendUint32(tags, 2)
-	text("DATE=" + began.UTC().Format(time.RFC3339Nano))
+	text("DATE=" + startedAt.UTC().Format(time.RFC3339Nano))
 	text("DESCRIPTION=left: the person, right: the model")
 	if err := o.addPacket(tags, 0); err != nil {
 		return err
 	}
-	return o.flush(false)
+	return o.flushPage(false)
 }
 
-// addPacket adds a packet; granule counts the samples at 48 kHz up to its end.
+// addPacket adds a packet to the open page. granule is the number of samples at 48 kHz up to the end of the packet.
 func (o *oggWriter) addPacket(packet []byte, granule int64) error {
 	if len(o.lacing)+len(packet)/255+1 > maxLacing {
-		if err := o.flush(false); err != nil {
+		if err := o.flushPage(false); err != nil {
 			return err
 		}
 	}
@@ -70,16 +70,16 @@ func (o *oggWriter) addPacket(packet []byte, granule int64) error {
 	return nil
 }
 
-// flush writes the open page. The last page of a stream may be empty.
-func (o *oggWriter) flush(end bool) error {
-	if len(o.lacing) == 0 && !end {
+// flushPage writes the open page. The last page of a stream may be empty.
+func (o *oggWriter) flushPage(isLast bool) error {
+	if len(o.lacing) == 0 && !isLast {
 		return nil
 	}
 	var flags byte
 	if o.sequence == 0 {
 		flags |= firstPageFlag
 	}
-	if end {
+	if isLast {
 		flags |= lastPageFlag
 	}
 	b := append(o.page[:0], "OggS\x00"...)

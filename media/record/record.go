@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// rate is the sample rate of the file's sound, in Hz: that of the model's voice. Players decode Opus at 48 kHz in any case.
+	// rate is the sample rate, in Hz, at which the sound is encoded: that of the model's voice. Players decode Opus at
+	// 48 kHz whatever this rate is.
 	rate = 24000
 
 	frameSamples = rate / 50 // 20 ms
@@ -43,15 +44,16 @@ const (
 	// pageTime is the interval between pages. A crash loses this much sound, plus writeDelay.
 	pageTime = time.Second
 
-	// maxQueued limits the chunks that wait to be encoded: two seconds of both sides, longer than a working disk delays
-	// a write.
+	// maxQueued limits the number of chunks that wait to be encoded. 256 chunks are two seconds of both sides. A disk
+	// that works delays a write less than that.
 	maxQueued = 256
 
-	// maxChunk limits a chunk, in samples. A client may send seconds of sound at once, and maxQueued chunks may wait.
+	// maxChunk limits the length of a chunk, in samples, because a client may send seconds of sound at once and
+	// maxQueued chunks may wait in memory.
 	maxChunk = 4800
 )
 
-// Recording writes one conversation to a file. WriteCaller, WriteModel, TruncateModel and AddMark are safe for
+// Recording writes one conversation to a file. WriteCaller, WriteModel, TruncateModel and AddGapMark are safe for
 // concurrent use. They never block and do not keep pcm.
 type Recording struct {
 	Path string // path of the file, if the recording has one
@@ -63,7 +65,7 @@ type Recording struct {
 	failed   chan struct{} // closed with the first error
 	dropped  atomic.Int64  // chunks dropped because the queue was full
 
-	// These fields are owned by run. err may be read once done is closed.
+	// Only runLoop uses these fields. Others may read err once done is closed.
 	start    time.Time
 	timeline timeline
 	encoder  *libopus.Encoder
@@ -106,50 +108,51 @@ const (
 )
 
 // New starts a recording to w at the given time. Close closes w.
-func New(w io.WriteCloser, began time.Time) (*Recording, error) {
+func New(w io.WriteCloser, startedAt time.Time) (*Recording, error) {
 	r := &Recording{
 		queue: make(chan *chunk, maxQueued), closing: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{}),
-		start: began, out: w, ogg: oggWriter{w: w, serial: rand.Uint32()},
+		start: startedAt, out: w, ogg: oggWriter{w: w, serial: rand.Uint32()},
 	}
 	var err error
 	if r.encoder, err = libopus.NewEncoder(rate, 2, libopus.LowDelay); err == nil {
-		err = errors.Join(r.encoder.SetBitrate(bitrate), r.encoder.SetComplexity(complexity), r.ogg.writeHeaders(began))
+		err = errors.Join(r.encoder.SetBitrate(bitrate), r.encoder.SetComplexity(complexity), r.ogg.writeHeaders(startedAt))
 	}
 	if err != nil {
 		w.Close()
 		return nil, fmt.Errorf("recording: %w", err)
 	}
-	go r.run()
+	go r.runLoop()
 	return r, nil
 }
 
 // validID matches IDs that may be part of a file name; they cannot lead to another folder.
 var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
 
-// Create starts a recording to a new file in dir, named for the start time, to the millisecond, and id. Only the gateway's own user
-// may read it.
-func Create(dir, id string, began time.Time) (*Recording, error) {
+// Create starts a recording to a new file in dir. The name of the file consists of the start time, to the millisecond,
+// and id. Only the gateway's own user may read the file.
+func Create(dir, id string, startedAt time.Time) (*Recording, error) {
 	if !validID.MatchString(id) {
 		return nil, fmt.Errorf("recording: %q cannot be the name of a file", id)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, FileName(began, id, ".ogg")), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, FileName(startedAt, id, ".ogg")), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("recording: %w", err)
 	}
-	r, err := New(f, began)
+	r, err := New(f, startedAt)
 	if err == nil {
 		r.Path = f.Name()
 	}
 	return r, err
 }
 
-// FileName returns the name of a conversation's file: its start time, to the millisecond, and id.
-func FileName(began time.Time, id, ending string) string {
-	return began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ending
+// FileName returns the name of a conversation's file. It consists of the start time, to the millisecond, and id.
+func FileName(startedAt time.Time, id, extension string) string {
+	return startedAt.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + extension
 }
 
-// WriteCaller records the caller's sound, at 8 to 48 kHz. The sound was spoken from the time at on, as far as known. Networks
-// deliver audio in bursts, so pcm is put directly after the previous sound unless its time differs much from that place.
+// WriteCaller records the caller's sound, at 8 to 48 kHz. at is the time when the sound began to be spoken, as far as
+// known. Networks deliver audio in bursts, so pcm is put directly after the previous sound, unless at is far from that
+// place.
 func (r *Recording) WriteCaller(pcm []int16, rate int, at time.Time) {
 	if rate >= 8000 && rate <= 48000 {
 		r.enqueueAudio(callerAudio, pcm, rate, at)
@@ -159,11 +162,11 @@ func (r *Recording) WriteCaller(pcm []int16, rate int, at time.Time) {
 // WriteModel records a frame of the model's voice at 24 kHz that is played from the given time on.
 func (r *Recording) WriteModel(pcm []int16, at time.Time) { r.enqueueAudio(modelAudio, pcm, rate, at) }
 
-// TruncateModel discards the model's voice that was to be played after the given time.
+// TruncateModel discards the part of the model's voice that was to be played after the given time.
 func (r *Recording) TruncateModel(at time.Time) { r.enqueue(truncation, nil, 0, at) }
 
-// AddMark puts a short tone on the model's side. It marks the start or end of a stretch that is not recorded.
-func (r *Recording) AddMark(at time.Time) { r.enqueue(gapMark, nil, 0, at) }
+// AddGapMark puts a short tone on the model's side. It marks the start or end of a stretch that is not recorded.
+func (r *Recording) AddGapMark(at time.Time) { r.enqueue(gapMark, nil, 0, at) }
 
 func (r *Recording) enqueueAudio(kind chunkKind, pcm []int16, rate int, at time.Time) {
 	for len(pcm) > maxChunk {
@@ -188,7 +191,8 @@ func (r *Recording) enqueue(kind chunkKind, pcm []int16, rate int, at time.Time)
 	}
 }
 
-// Failed is closed when a write to disk has failed. Recording has stopped then; Close returns the error.
+// Failed returns a channel that is closed when a write to disk has failed. The recording has then stopped, and Close
+// returns the error.
 func (r *Recording) Failed() <-chan struct{} { return r.failed }
 
 // Stop ends the recording now. Unlike Close it does not block.
@@ -199,8 +203,8 @@ func (r *Recording) Stop() {
 	})
 }
 
-// Close ends the recording. It blocks until the rest is written and the file is closed, as long as the disk does. It
-// returns the first error of the recording.
+// Close ends the recording. It blocks until the rest is written and the file is closed, so a disk that hangs blocks it.
+// It returns the first error of the recording.
 func (r *Recording) Close() error {
 	r.Stop()
 	<-r.done
@@ -210,8 +214,8 @@ func (r *Recording) Close() error {
 	return r.err
 }
 
-// run is the goroutine of the recording.
-func (r *Recording) run() {
+// runLoop is the goroutine of the recording.
+func (r *Recording) runLoop() {
 	defer close(r.done)
 	defer crash.Recover(nil, "recording", func(err error) {
 		r.setError(err)
@@ -227,7 +231,7 @@ func (r *Recording) run() {
 		case now := <-tick.C:
 			r.encodeUntil(samplesBetween(r.start, now) - writeDelay)
 		case <-r.closing:
-			r.finish()
+			r.writeRest()
 			return
 		}
 	}
@@ -238,13 +242,13 @@ func (r *Recording) handleChunk(p *chunk) {
 		at := samplesBetween(r.start, p.at)
 		switch p.kind {
 		case callerAudio:
-			r.timeline.addCaller(p.pcm, p.rate, at)
+			r.timeline.addCallerSound(p.pcm, p.rate, at)
 		case modelAudio:
-			r.timeline.right.write(p.pcm, at, r.timeline.start, maxEarlyModel)
+			r.timeline.right.writeAt(p.pcm, at, r.timeline.start, maxEarlyModel)
 		case truncation:
-			r.timeline.truncateModel(at)
+			r.timeline.silenceModelFrom(at)
 		case gapMark:
-			r.timeline.right.write(markTone, at, r.timeline.start, maxEarlyModel)
+			r.timeline.right.writeAt(markTone, at, r.timeline.start, maxEarlyModel)
 		}
 	}
 	chunkPool.Put(p)
@@ -256,13 +260,13 @@ func (r *Recording) encodeUntil(until int64) {
 		r.encodeFrame()
 	}
 	if r.err == nil {
-		r.setError(r.ogg.flush(false))
+		r.setError(r.ogg.flushPage(false))
 	}
 }
 
 // encodeFrame encodes the next 20 ms.
 func (r *Recording) encodeFrame() {
-	r.timeline.nextFrame(&r.mixed)
+	r.timeline.takeFrame(&r.mixed)
 	r.samples += frameSamples
 	n, err := r.encoder.Encode(r.mixed[:], r.packet[:])
 	if err != nil {
@@ -279,8 +283,8 @@ func (r *Recording) setError(err error) {
 	}
 }
 
-// finish writes the queued audio, and silence up to the end of the conversation.
-func (r *Recording) finish() {
+// writeRest writes the queued audio, and silence up to the end of the conversation.
+func (r *Recording) writeRest() {
 	for {
 		select {
 		case p := <-r.queue:
@@ -291,7 +295,7 @@ func (r *Recording) finish() {
 		break
 	}
 	end := samplesBetween(r.start, r.end)
-	r.timeline.truncateModel(end) // nothing more is played
+	r.timeline.silenceModelFrom(end) // nothing more is played
 	r.timeline.flushResampler()
 	end = max(end, r.timeline.left.end, r.timeline.start)
 	// The loop writes at least one frame, because the last page must not be empty.
@@ -300,7 +304,7 @@ func (r *Recording) finish() {
 	}
 	if r.err == nil {
 		r.ogg.granule = 48000/rate*end + preSkip // trims the last frame (RFC 7845, section 4.4)
-		r.setError(r.ogg.flush(true))
+		r.setError(r.ogg.flushPage(true))
 	}
 	if err := r.out.Close(); err != nil {
 		r.setError(err)

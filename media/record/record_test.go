@@ -282,9 +282,9 @@ func TestMark(t *testing.T) {
 		s.answer(markTone(1000, 1000*ms, 24000), 500*ms, 200*ms)
 		s.until(1300 * ms)
 		s.r.TruncateModel(s.began.Add(1300 * ms))
-		s.r.AddMark(s.began.Add(1300 * ms))
+		s.r.AddGapMark(s.began.Add(1300 * ms))
 		s.until(4000 * ms)
-		s.r.AddMark(s.began.Add(4000 * ms))
+		s.r.AddGapMark(s.began.Add(4000 * ms))
 		got := s.close(5 * time.Second)
 		wantStretches(t, "the model", got.right, 6*ms, 500*ms, 1500*ms, 4000*ms, 4200*ms)
 		for _, at := range []time.Duration{1300 * ms, 4000 * ms} {

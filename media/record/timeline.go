@@ -5,13 +5,14 @@ import "voxgate/media"
 // Lengths on the timeline are in samples.
 const (
 	// writeDelay is the delay with which sound is written to the file. A client receives the voice up to 200 ms before
-	// it plays it, and an interruption must remove from the recording what was not played. The delay of any usable
-	// network is shorter, too.
+	// it plays it. An interruption must be able to remove from the recording the sound that was not played. The delay
+	// of any usable network is also shorter than writeDelay.
 	writeDelay = rate
 
-	// maxDrift limits how far the caller's sound may be from its true place, 100 ms, before it is moved there.
+	// maxDrift limits how far the caller's sound may be from its true time: 100 ms. Sound that is further away is
+	// moved.
 	maxDrift = rate / 10
-	// maxDriftInPause is used in place of maxDrift while the caller pauses, where moving is inaudible.
+	// maxDriftInPause replaces maxDrift while the caller pauses, because moving sound is inaudible then.
 	maxDriftInPause = rate / 20
 
 	// maxEarly limits how far the caller's sound may be ahead of the written audio: 10 s. Fast clients and wrong clocks send
@@ -43,9 +44,9 @@ type channel struct {
 	end int64 // end of the sound written; silence follows
 }
 
-// write puts sound at position, in place of other sound. Sound before timelineStart is encoded already, and is dropped.
-// Sound that ends more than maxAhead after timelineStart is dropped as a whole.
-func (c *channel) write(pcm []int16, position, timelineStart, maxAhead int64) {
+// writeAt writes pcm at position, over any other sound there. It drops the part before timelineStart, which is encoded
+// already. If pcm ends more than maxAhead after timelineStart, it drops all of pcm.
+func (c *channel) writeAt(pcm []int16, position, timelineStart, maxAhead int64) {
 	c.end = position + int64(len(pcm))
 	if late := timelineStart - position; late > 0 {
 		pcm, position = pcm[min(late, int64(len(pcm))):], timelineStart
@@ -62,31 +63,32 @@ func (c *channel) write(pcm []int16, position, timelineStart, maxAhead int64) {
 	copy(c.pcm[from:to], pcm)
 }
 
-// truncateModel silences the model from a position on.
-func (t *timeline) truncateModel(at int64) {
+// silenceModelFrom silences the model's channel from position on.
+func (t *timeline) silenceModelFrom(position int64) {
 	c := &t.right
-	at = max(at, t.start)
-	if from := at - t.start; from < int64(len(c.pcm)) {
+	position = max(position, t.start)
+	if from := position - t.start; from < int64(len(c.pcm)) {
 		clear(c.pcm[from:])
 		for i := range min(int64(fadeSamples), from) {
 			c.pcm[from-1-i] = int16(int64(c.pcm[from-1-i]) * i / fadeSamples)
 		}
 	}
-	c.end = min(c.end, at)
+	c.end = min(c.end, position)
 }
 
-// addCaller puts sound at the end of the caller's earlier sound, or at its true place if that is far off.
+// addCallerSound puts pcm directly after the caller's earlier sound, or at its time of arrival if the two places are
+// far apart.
 //
-// After a gap it is not known whether the caller paused or the network was late. addCaller first assumes a pause and
-// places the sound at its time of arrival. If then more sound arrives than time passes, the network was late, and the
+// After a gap it is not known whether the caller paused or the network was late. addCallerSound first assumes a pause
+// and places the sound at its time of arrival. If more sound than real time then arrives, the network was late, and the
 // sound since the gap is moved back. No sound arrives before it is spoken, so moving back is always in the right
 // direction.
-func (t *timeline) addCaller(pcm []int16, from int, at int64) {
-	if t.inputRate != from {
+func (t *timeline) addCallerSound(pcm []int16, fromRate int, arrivedAt int64) {
+	if t.inputRate != fromRate {
 		t.flushResampler()
-		t.resampler, t.inputRate = nil, from
-		if from != rate {
-			t.resampler = media.NewResampler(from, rate)
+		t.resampler, t.inputRate = nil, fromRate
+		if fromRate != rate {
+			t.resampler = media.NewResampler(fromRate, rate)
 		}
 	}
 	pause := meanAmplitude(pcm) < speechLevel
@@ -94,13 +96,13 @@ func (t *timeline) addCaller(pcm []int16, from int, at int64) {
 	if pause {
 		tolerance = maxDriftInPause
 	}
-	at = min(at, t.start+maxEarly)
-	t.moveBack(t.left.end + t.resamplerDelay() - at)
-	off := at - t.left.end - t.resamplerDelay()
+	arrivedAt = min(arrivedAt, t.start+maxEarly)
+	t.moveSpeechBack(t.left.end + t.resamplerDelay() - arrivedAt)
+	off := arrivedAt - t.left.end - t.resamplerDelay()
 	switch {
 	case off > tolerance:
 		t.flushResampler()
-		t.silenceStart, t.silenceEnd = t.left.end, max(at, t.start)
+		t.silenceStart, t.silenceEnd = t.left.end, max(arrivedAt, t.start)
 		t.left.end = t.silenceEnd
 	case off < -tolerance && pause:
 		return // the sender's clock is fast, and this sound is silence, so it is dropped
@@ -109,13 +111,13 @@ func (t *timeline) addCaller(pcm []int16, from int, at int64) {
 	if t.resampler != nil {
 		pcm = t.resampler.Resample(pcm)
 	}
-	t.left.write(pcm, t.left.end, t.start, maxEarly)
+	t.left.writeAt(pcm, t.left.end, t.start, maxEarly)
 }
 
-// flushResampler ends a stretch of the caller's sound with the samples that the resampler still holds.
+// flushResampler appends the samples that the resampler still holds. It ends a stretch of the caller's sound.
 func (t *timeline) flushResampler() {
 	if t.resampler != nil && t.left.end >= t.start {
-		t.left.write(t.resampler.Flush(), t.left.end, t.start, maxEarly)
+		t.left.writeAt(t.resampler.Flush(), t.left.end, t.start, maxEarly)
 	}
 }
 
@@ -124,11 +126,11 @@ func (t *timeline) resamplerDelay() int64 {
 	if t.resampler == nil {
 		return 0
 	}
-	return t.resampler.Buffered()
+	return t.resampler.BufferedSamples()
 }
 
-// moveBack removes up to n samples of the silence before the caller's last words.
-func (t *timeline) moveBack(n int64) {
+// moveSpeechBack removes up to n samples of the silence before the caller's last words.
+func (t *timeline) moveSpeechBack(n int64) {
 	c := &t.left
 	n = min(n, t.silenceEnd-max(t.silenceStart, t.start))
 	if n <= 0 || c.end < t.silenceEnd || c.end-t.start > int64(len(c.pcm)) {
@@ -141,8 +143,8 @@ func (t *timeline) moveBack(n int64) {
 	c.end -= n
 }
 
-// nextFrame removes the first 20 ms and returns them interleaved.
-func (t *timeline) nextFrame(frame *[2 * frameSamples]int16) {
+// takeFrame removes the first 20 ms and returns them interleaved.
+func (t *timeline) takeFrame(frame *[2 * frameSamples]int16) {
 	clear(frame[:])
 	for i, c := range []*channel{&t.left, &t.right} {
 		n := min(frameSamples, len(c.pcm))

@@ -8,37 +8,39 @@ import (
 )
 
 const (
-	// jitterSlack is the minimum lateness before silence replaces a packet. It exceeds the longest concealed loss by 20
-	// ms. Lateness does no harm, but silence within a word does.
+	// jitterSlack is the minimum time to wait for a late packet before silence replaces it. It exceeds the longest loss
+	// that is concealed by 20 ms. Waiting too long does no harm, but silence within a word does.
 	jitterSlack = maxConcealed + 20*time.Millisecond
-	// maxSlack limits the wait for late packets. If a sender stops in silence, this wait delays the end of each turn.
+	// maxSlack limits the wait for a late packet. If a sender sends no packets in silence, this wait delays the end of
+	// each turn.
 	maxSlack = 240 * time.Millisecond
-	// endOfTurn is the part of a pause that always reaches the sink in real time. It shows the end of a turn, so a
-	// delay would hold up every answer.
+	// endOfTurn is the duration at the start of a pause that always reaches the sink in real time. The model detects
+	// the end of a turn by it, so a delay would hold up every answer.
 	endOfTurn = time.Second
-	// aheadWait is the minimum wait after the last sound until the clock writes silence for missing packets although the
-	// sink is ahead of the wall clock. With a wait of jitterSlack or less, each late packet would insert silence.
+	// aheadWait is the minimum wait, after the last sound, before the clock writes silence for missing packets although
+	// the sink is ahead of the wall clock. With a wait of jitterSlack or less, each late packet would insert silence.
 	aheadWait = 200 * time.Millisecond
 	// quietLevel is the RMS below which decoded sound is a pause in any room: -54 dBov, 28 dB below speech.
 	quietLevel = 64
-	// minFloor is the RMS that zero input counts as: -70 dBov.
+	// minFloor is the lowest noise floor, as an RMS: -70 dBov. Digital silence counts as this.
 	minFloor = 10
-	// pauseOverFloor is the maximum ratio of a pause to the noise floor: 6 dB. Steady noise reaches 3 dB over its
-	// quietest frames.
+	// pauseOverFloor is the maximum ratio of the sound in a pause to the noise floor: 6 dB. Steady noise reaches 3 dB
+	// over its quietest frames.
 	pauseOverFloor = 2
-	// minLoud is the amount of sound in a row that ends a pause. Less sound is a click, which is kept but does not count as a word.
+	// minLoud is the duration of uninterrupted sound that ends a pause. Shorter sound is a click, which is written
+	// but does not count as a word.
 	minLoud = 2 * media.FrameDuration
-	// minPause is the minimum length of a pause to be stretched: longer than the closure of a "p".
+	// minPause is the minimum length of a pause that may be stretched. The silence before a "p" is shorter.
 	minPause = 200 * time.Millisecond
-	// minDrift is the minimum offset between sink and clock that changes a pause. Clocks of good devices drift as much
-	// in two minutes.
+	// minDrift is the minimum offset between the sink and the clock at which a pause is shortened or stretched. The
+	// clocks of good devices drift this far apart in two minutes.
 	minDrift = 10 * time.Millisecond
 	// spliceTime is the length of a crossfade where part of a pause is left out or repeated.
 	spliceTime = 2500 * time.Microsecond
 )
 
-// clock writes sound to the sink, in step with the wall clock. It writes silence if no sound arrives in time. It
-// shortens or stretches pauses, but never changes sound.
+// clock writes sound to the sink, in step with the wall clock. It writes silence if no sound arrives in time. To stay
+// in step it shortens or stretches pauses, but never words.
 type clock struct {
 	*Receiver
 	rate       int
@@ -75,23 +77,25 @@ func newClock(r *Receiver) clock {
 	}
 }
 
-// slack returns how late a packet may be: the usual lateness, plus the longest loss that can be concealed.
-func (c *clock) slack() time.Duration {
+// allowedLateness returns how late a packet may be: the usual lateness of packets, plus the longest loss that can be
+// concealed.
+func (c *clock) allowedLateness() time.Duration {
 	return max(jitterSlack, min(c.meter.lateness+maxConcealed, maxSlack))
 }
 
-// nextSilence returns when silence replaces a missing packet, or zero for never. A packet is due when the written sound
-// ends.
-func (c *clock) nextSilence() time.Time {
+// nextSilenceAt returns when silence is to replace a missing packet, or zero if the clock has not started. A packet is
+// due when the sound written so far has been played.
+func (c *clock) nextSilenceAt() time.Time {
 	if !c.isStarted {
 		return time.Time{}
 	}
 	deadline := c.soundEnd
-	// If the sender's clock is slow, wait until the packet can have been sent. A later pause makes up for the delay.
+	// If the sender's clock is slow, the packet is not sent before idealArrival, so the wait begins then. A later pause
+	// makes up for the delay.
 	if t := c.meter.idealArrival(c.ts); t.After(deadline) {
 		deadline = t
 	}
-	deadline = deadline.Add(c.slack())
+	deadline = deadline.Add(c.allowedLateness())
 	if c.pauseLength < endOfTurn && c.resumeSilence.Before(deadline) {
 		return c.resumeSilence
 	}
@@ -106,8 +110,8 @@ func (c *clock) writeSilenceTick() error {
 	return c.writeSilence(media.FrameDuration)
 }
 
-// writePaced writes n samples of pcm, the sound before ts. In a pause it leaves out samples if the sink is ahead of the
-// wall clock, or repeats some.
+// writePaced writes the first n samples of pcm, the sound before ts. In a pause it leaves out samples if the sink is
+// ahead of the wall clock, and repeats samples if the sink is behind.
 func (c *clock) writePaced(n int, now time.Time) error {
 	d := media.Duration(n, c.rate)
 	if !c.isStarted {
@@ -116,8 +120,8 @@ func (c *clock) writePaced(n int, now time.Time) error {
 	c.insertedSilence = 0
 	ahead, behind := c.soundEnd.Sub(now), c.meter.idealArrival(c.ts).Sub(c.soundEnd.Add(d))
 	switch {
-	case !c.isPause(c.pcm[:n], d):
-		c.resumeSilence = now.Add(d + max(aheadWait, c.slack()))
+	case !c.trackPause(c.pcm[:n], d):
+		c.resumeSilence = now.Add(d + max(aheadWait, c.allowedLateness()))
 		return c.writeSound(c.pcm[:n])
 	case c.pauseLength > endOfTurn && ahead >= minDrift:
 		cut := n - cutSamples(c.pcm[:n], media.Samples(ahead, c.rate), media.Samples(spliceTime, c.rate))
@@ -128,20 +132,20 @@ func (c *clock) writePaced(n int, now time.Time) error {
 		c.stats.Stretched += media.Duration(more, c.rate)
 		n += more
 	}
-	if t := now.Add(d + c.slack()); t.After(c.resumeSilence) {
+	if t := now.Add(d + c.allowedLateness()); t.After(c.resumeSilence) {
 		c.resumeSilence = t
 	}
 	return c.writeSound(c.pcm[:n])
 }
 
-// isPause reports whether decoded sound is part of a pause, and measures the pause.
-func (c *clock) isPause(pcm []int16, d time.Duration) bool {
+// trackPause measures the current pause, and reports whether pcm is part of the pause.
+func (c *clock) trackPause(pcm []int16, d time.Duration) (isPause bool) {
 	level := 0.0
-	// The loudest 20 ms decide, because a word may begin within a long packet.
+	// A packet may hold 120 ms and a word may begin at its end, so the loudest 20 ms decide.
 	for rest := pcm; len(rest) > 0; rest = rest[min(len(rest), len(c.silence)):] {
 		level = max(level, media.RMS(rest[:min(len(rest), len(c.silence))]))
 	}
-	room := c.floor.update(level, c.loudLength > 0)
+	room := c.floor.updateFloor(level, c.loudLength > 0)
 	if level < max(quietLevel, pauseOverFloor*room) {
 		c.loudLength = 0
 		c.pauseLength += d
@@ -153,20 +157,20 @@ func (c *clock) isPause(pcm []int16, d time.Duration) bool {
 	return false
 }
 
-// cutSamples removes n samples from the middle of pcm, or as many as it can, and returns how many remain.
-func cutSamples(pcm []int16, n, splice int) int {
+// cutSamples removes up to n samples from the middle of pcm, and returns how many samples remain.
+func cutSamples(pcm []int16, n, splice int) (remaining int) {
 	n = min(n, len(pcm)-splice)
 	if n < 1 {
 		return len(pcm)
 	}
-	remaining := len(pcm) - n
+	remaining = len(pcm) - n
 	crossfade(pcm[remaining-splice:remaining], pcm[len(pcm)-splice:])
 	return remaining
 }
 
-// repeatSamples repeats up to n samples at the end of pcm[:size], and returns their number, or 0 if pcm[:size] is too
-// short. pcm must have room for them.
-func repeatSamples(pcm []int16, size, n, splice int) int {
+// repeatSamples appends a copy of the last n samples of pcm[:size] to them. It returns the number of samples added:
+// fewer than n if pcm is too short, and 0 if it cannot add as many as splice.
+func repeatSamples(pcm []int16, size, n, splice int) (added int) {
 	n = min(n, size-splice, len(pcm)-size)
 	if n < splice {
 		return 0
@@ -184,7 +188,7 @@ func crossfade(a, b []int16) {
 	}
 }
 
-// writeSound writes pcm to the sink. If pcm would begin with a step after silence, it fades pcm in.
+// writeSound writes pcm to the sink. If pcm follows silence and would begin with a step, it fades pcm in.
 func (c *clock) writeSound(pcm []int16) error {
 	if len(pcm) == 0 {
 		return nil
@@ -211,7 +215,7 @@ func (c *clock) writeSilence(d time.Duration) error {
 	if !c.isSilent {
 		c.isSilent = true
 		clear(c.fade)
-		media.FadeOut(c.fade, c.tail)
+		media.WriteFadeOut(c.fade, c.tail)
 		first := min(n, len(c.fade))
 		if err := c.writePCM(c.fade[:first]); err != nil {
 			return err
@@ -237,14 +241,14 @@ func (c *clock) writePCM(pcm []int16) error {
 // noiseFloor tracks the noise level of a room.
 type noiseFloor float64
 
-// update adds the level of the next 20 ms and returns the noise level. It falls at once, and rises by two thirds in a
-// second, more slowly during speech.
-func (f *noiseFloor) update(level float64, speech bool) float64 {
-	floor := max(float64(*f), minFloor)
+// updateFloor adds the level of the next 20 ms and returns the noise level. The noise level falls at once. It rises by
+// two thirds in a second, more slowly during speech.
+func (f *noiseFloor) updateFloor(level float64, isSpeech bool) (floor float64) {
+	floor = max(float64(*f), minFloor)
 	switch {
 	case level < floor:
 		floor = max(level, minFloor)
-	case speech:
+	case isSpeech:
 		floor *= 1.005
 	default:
 		floor = min(floor*1.01, max(level, minFloor))

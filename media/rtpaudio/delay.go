@@ -7,29 +7,30 @@ import (
 )
 
 const (
-	// delayWindow is the length of a window. The minimum delay in a window counts as the delay of an idle path, as in NetEQ
-	// (relative_arrival_delay_tracker.cc, kDelayHistoryMs). A clock that is 200 ppm off drifts by 1 ms in two windows.
+	// delayWindow is the length of a measuring window. The minimum delay in a window counts as the delay of an idle
+	// path, as in NetEQ (relative_arrival_delay_tracker.cc, kDelayHistoryMs). Two clocks that differ by 200 ppm drift
+	// apart by 1 ms in two windows.
 	delayWindow = 2 * time.Second
 	// minPackets is the minimum number of packets in a window before the next window begins. Otherwise a single late packet
 	// after a pause would set the minimum delay, and the next packet would look early.
 	minPackets = 25
-	// delayJump is a longer delay than any queue on a path causes. The sender was muted with its timestamps stopped, or
-	// the timestamps have jumped.
+	// delayJump is longer than any delay that a queue in the network causes. A larger increase means that the sender
+	// was muted and stopped its timestamps, or that the timestamps have jumped.
 	delayJump = 500 * time.Millisecond
 	// latenessStep is the resolution of the histogram of lateness. The histogram covers 240 ms, because the receiver
 	// waits no longer.
 	latenessStep  = 10 * time.Millisecond
 	latenessSteps = 24
-	// latenessShare is the share of packets that should come in time. NetEQ uses 95 % for human ears, which need a low
-	// delay. A model suffers more from silence within a word.
+	// latenessShare is the share of packets that should arrive within the wait. NetEQ uses 95 %, because people need a
+	// low delay. A model suffers more from silence within a word.
 	latenessShare = 0.97
-	// latenessMemory is the factor on the weight of earlier packets, as in NetEQ's delay_manager.cc. After four
-	// seconds, a second of jitter weighs below 3 %.
+	// Each packet multiplies the weights of all earlier packets by latenessMemory, as in NetEQ's delay_manager.cc.
+	// After four seconds, the weight of one second with jitter is below 3 %.
 	latenessMemory = 0.983
 )
 
-// delayMeter measures how late packets arrive, from their timestamps. It assumes that the least delayed recent packet
-// was on time. It forgets old packets, so it follows a fast or slow clock.
+// delayMeter measures how late packets arrive, from their timestamps. It assumes that the recent packet with the
+// smallest delay was on time. It forgets old packets, so it adapts to a sender whose clock is fast or slow.
 type delayMeter struct {
 	clock       int // rate of the timestamps, in Hz
 	isStarted   bool
@@ -47,11 +48,12 @@ type delayMeter struct {
 	lateness time.Duration // lateness that 97 % of recent packets did not exceed
 }
 
-// restart begins a new measurement of the clocks with the next packet. The measured lateness stays.
+// restart makes the next packet begin a new measurement. The lateness measured so far is kept.
 func (m *delayMeter) restart() { m.isStarted = false }
 
-// observe adds the timestamp and the arrival of a packet. newest means that it is the latest in sequence order.
-func (m *delayMeter) observe(ts uint32, at time.Time, newest bool) {
+// addArrival adds the timestamp and the arrival of a packet. isNewest means that the packet has the highest sequence
+// number so far.
+func (m *delayMeter) addArrival(ts uint32, at time.Time, isNewest bool) {
 	if !m.isStarted {
 		*m = delayMeter{
 			clock: m.clock, isStarted: true, epoch: at, ts: ts, windowStart: at, lastArrival: at,
@@ -63,14 +65,14 @@ func (m *delayMeter) observe(ts uint32, at time.Time, newest bool) {
 	}
 	sent := m.elapsed + int64(int32(ts-m.ts))
 	delay := at.Sub(m.epoch) - rtpDuration(sent, m.clock)
-	if newest {
+	if isNewest {
 		if delay-m.baseDelay() > delayJump {
 			m.restart()
-			m.observe(ts, at, true)
+			m.addArrival(ts, at, true)
 			return
 		}
 		m.ts, m.elapsed = ts, sent
-		m.jitter.add(delay - m.delay)
+		m.jitter.addDifference(delay - m.delay)
 		m.delay = delay
 	}
 	if at.Sub(m.windowStart) >= delayWindow && m.count >= minPackets {
@@ -87,7 +89,7 @@ type jitter struct {
 	count time.Duration
 }
 
-func (j *jitter) add(d time.Duration) {
+func (j *jitter) addDifference(d time.Duration) {
 	j.sum += d.Abs()
 	j.count++
 }
@@ -97,8 +99,8 @@ func (j *jitter) mean() time.Duration { return j.sum / max(j.count, 1) }
 // baseDelay returns the minimum delay of the last two to four seconds, relative to the first packet.
 func (m *delayMeter) baseDelay() time.Duration { return min(m.minDelays[0], m.minDelays[1]) }
 
-// addLateness adds a lateness to the histogram. Of packets that arrive together only the first counts: it was held up
-// longest.
+// addLateness adds the lateness of a packet to the histogram. If several packets arrive at the same time, only the
+// first counts, because it was held up longest.
 func (m *delayMeter) addLateness(late time.Duration, at time.Time) {
 	for i := range m.weights {
 		m.weights[i] *= latenessMemory
@@ -119,7 +121,7 @@ func (m *delayMeter) addLateness(late time.Duration, at time.Time) {
 	}
 }
 
-// idealArrival returns when a packet of timestamp ts would arrive on an idle path, or zero if that is unknown.
+// idealArrival returns when a packet with timestamp ts would arrive on an idle path, or zero if that is unknown.
 func (m *delayMeter) idealArrival(ts uint32) time.Time {
 	if !m.isStarted {
 		return time.Time{}

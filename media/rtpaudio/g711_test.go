@@ -19,8 +19,8 @@ import (
 func phone(d, frame time.Duration) (arrivals []arrival, whole []int16) {
 	size := media.Samples(frame, 8000)
 	for i, part := range slices.Collect(slices.Chunk(mediatest.SynthesizeSpeech(d, 8000), size)) {
-		payload := g711.MuLaw.AppendBytes(nil, part)
-		whole = g711.MuLaw.Append(whole, payload)
+		payload := g711.MuLaw.AppendEncoded(nil, part)
+		whole = g711.MuLaw.AppendDecoded(whole, payload)
 		arrivals = append(arrivals, arrival{at: time.Duration(i) * frame, pkt: rtp.Packet{
 			Header:  rtp.Header{Version: 2, PayloadType: 0, SequenceNumber: uint16(65530 + i), Timestamp: 1<<32 - 1000 + uint32(i*size), SSRC: 7},
 			Payload: payload,

@@ -53,7 +53,7 @@ func impaired(p mediatest.Impairment) path {
 	network, start := mediatest.NewPath(2, 1), time.Now()
 	p.Delay = oneWay
 	p.Overtake = p.Overtake || p.Jitter == 0 // retransmissions are sent to the path later, but for an earlier time
-	network.Set(p)
+	network.SetImpairment(p)
 	return path{func(at time.Duration) []time.Duration {
 		arrives, copies := network.Send(start.Add(at))
 		return slices.Repeat([]time.Duration{arrives.Sub(start) - at}, copies)

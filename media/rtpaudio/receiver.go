@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// maxConcealed limits how long lost sound is concealed before silence. By then Opus has only noise left, and
-	// appendix I of G.711 nothing.
+	// maxConcealed limits how long lost sound is concealed. Then silence follows. After this time the concealment of
+	// Opus produces only noise, and that of G.711 (appendix I) silence.
 	maxConcealed = 60 * time.Millisecond
-	// maxDropout and maxMisorder limit the jumps of the sequence number that count as loss and lateness (RFC 3550,
-	// appendix A.1). A larger jump means a restarted sender. The appendix wants two packets as proof. With SRTP, one
-	// packet is enough.
+	// maxDropout and maxMisorder limit the jumps of the sequence number. A jump ahead within the limit is a loss, and a
+	// jump back is a late packet (RFC 3550, appendix A.1). A larger jump means that the sender has restarted. The RFC
+	// waits for a second packet as proof. With SRTP one packet is enough.
 	maxDropout  = 3000
 	maxMisorder = 100
-	// maxReadErrors is the number of read errors in a row that end Run. A UDP socket reports some (ICMP) and continues
-	// to work.
+	// maxReadErrors is the number of read errors in a row after which Run gives up. A UDP socket that works may report
+	// some errors (ICMP).
 	maxReadErrors = 50
 	// maxPacketSize bounds a received packet, in bytes: a bit more than fits in an Ethernet frame.
 	maxPacketSize = 2048
@@ -66,22 +66,22 @@ type ReceiverOptions struct {
 	PayloadTypes []uint8 // payload types of the codec
 	REDTypes     []uint8 // payload types of the codec with RED: RFC 2198
 
-	// OnEvent is called with each packet of the EventTypes, such as telephone-event (RFC 4733), in order with the
-	// sound. Run calls OnEvent, which must not block. nil ignores such packets.
+	// OnEvent is called with each packet whose payload type is one of EventTypes, such as telephone-event (RFC 4733),
+	// in order with the sound. Run calls it, so it must not block. If it is nil, such packets are ignored.
 	OnEvent    func(Event)
 	EventTypes []uint8
 
-	// SendNACK asks the sender to retransmit packets (RFC 4585, section 6.2.1). It must not block or keep missing. nil
-	// means no retransmission.
+	// SendNACK asks the sender to retransmit packets (RFC 4585, section 6.2.1). It must not block, and must not keep
+	// missing. If it is nil, no packets are requested.
 	SendNACK func(ssrc uint32, missing []uint16)
 	// RTT returns the round-trip time to the sender, or 0 while it is unknown. It may be nil.
 	RTT func() time.Duration
-	// OnLoss is called every two seconds of sound with the packets lost and sent since then. Run calls OnLoss, which
-	// must not block. It may be nil.
-	OnLoss func(lost, of int)
+	// OnLoss is called after every two seconds of sound with the number of packets lost and sent since the previous
+	// call. Run calls it, so it must not block. It may be nil.
+	OnLoss func(lost, total int)
 }
 
-// Event is a packet without sound. Its payload is valid until the call returns.
+// Event is a packet that carries an event instead of sound. Its payload is valid until OnEvent returns.
 type Event struct {
 	SSRC      uint32 // SSRC of the stream, which has its own timestamps
 	Sequence  uint16
@@ -97,33 +97,34 @@ type Receiver struct {
 	reported struct{ lost, of uint64 } // counters at the last call of OnLoss
 }
 
-// NewReceiver returns a receiver that decodes to sink, whose rate the codec must be able to decode to.
+// NewReceiver returns a receiver that writes to sink. The codec must be able to decode to the rate of sink.
 func NewReceiver(sink media.Sink, o ReceiverOptions) *Receiver {
 	return &Receiver{sink: sink, options: o}
 }
 
-// Stats returns the counters. It must not be called during Run.
+// Stats returns the counters. It must not be called while Run runs.
 func (r *Receiver) Stats() ReceiverStats { return r.stats }
 
-// Run reads packets from src and writes their sound. It blocks until src ends (nil), ctx is cancelled (its cause), the
-// sink fails, or src fails 50 times in a row. It sets the read deadline of src and does not reset it.
+// Run reads packets from src and writes their sound to the sink. It blocks until src ends (it then returns nil), ctx is
+// cancelled (it returns the cause), the sink fails, or src fails 50 times in a row. It sets the read deadline of src
+// and does not reset it.
 //
-// A packet in order is written at once, so a clean path adds no delay. A missing one is looked for in later packets
-// (RED), and requested again (NACK). Run waits for 60 ms, or up to 200 ms on a slow path. Then it restores the packet
-// from a copy (Opus FEC) or conceals it.
+// A packet in order is written at once, so a clean path adds no delay. A missing packet is replaced by its copy in a
+// later packet (RED) or requested again (NACK). Run waits for it for 60 ms, or up to 200 ms on a slow path. Then it
+// restores the sound from the next packet's copy (Opus FEC) or conceals the loss.
 //
-// The sound in the sink is the clock of the model. So missing sound (DTX, mute, loss, lateness of 80 to 240 ms) is
-// replaced by silence in time, in steps of 20 ms. Speech that comes too late is still written: a model can wait, but
-// not recover a word.
+// The model measures time by the sound in the sink. So missing sound (DTX, mute, loss, packets later than 80 to 240 ms)
+// is replaced by silence in real time, in steps of 20 ms. Speech that comes too late is still written, because a model
+// can wait, but cannot recover a word.
 //
-// Later pauses are then shortened, or stretched if the sink is behind the wall clock. So the sink follows the wall
-// clock for hours, although the sender has its own.
+// If the sink is ahead of the wall clock, later pauses are shortened. If it is behind, they are stretched. So the sink
+// follows the wall clock for hours, although the sender's clock runs at its own rate.
 func (r *Receiver) Run(ctx context.Context, src Reader) error {
 	dec, err := r.options.Codec.NewDecoder(r.sink.Rate())
 	if err != nil {
 		return err
 	}
-	if err := src.SetReadDeadline(time.Time{}); err != nil && !isEnd(err) { // an earlier Run may have set one
+	if err := src.SetReadDeadline(time.Time{}); err != nil && !isEndOfInput(err) { // an earlier Run may have set one
 		return fmt.Errorf("set read deadline: %w", err)
 	}
 	cancelled := make(chan struct{})
@@ -141,11 +142,11 @@ func (r *Receiver) Run(ctx context.Context, src Reader) error {
 		return uint32(media.Samples(r.options.Codec.PacketDuration(payload), s.meter.clock))
 	}
 	defer func() { r.stats.Jitter = s.meter.jitter.mean() }()
-	return s.run(ctx, src)
+	return s.runLoop(ctx, src)
 }
 
-// run reads and handles packets until there is nothing more to read. Its result is the result of Run.
-func (s *stream) run(ctx context.Context, src Reader) error {
+// runLoop reads and handles packets until there is nothing more to read. Run returns its result.
+func (s *stream) runLoop(ctx context.Context, src Reader) error {
 	var (
 		buf       = make([]byte, maxPacketSize)
 		deadline  time.Time // read deadline that is set; zero means none
@@ -154,15 +155,15 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		now       time.Time
 	)
 	for {
-		want := s.nextWake()
+		want := s.nextWakeAt()
 		if !want.IsZero() && want.Before(notBefore) {
 			want = notBefore
 		}
-		// The deadline is moved only if it is too late, or would soon cause a needless wakeup, which costs two thread
-		// switches. Moving it at every packet would allocate 50 times a second.
+		// Setting the deadline at every packet would allocate 50 times a second. So it is set only if the old one is
+		// too late, or is so close that it would cause a needless wakeup, which costs two thread switches.
 		if !want.IsZero() && (deadline.IsZero() || want.Before(deadline) || want.After(deadline) && deadline.Sub(now) < 2*media.FrameDuration) {
 			deadline = want
-			if err := src.SetReadDeadline(deadline); err != nil && !isEnd(err) { // if src has ended, Read returns the error
+			if err := src.SetReadDeadline(deadline); err != nil && !isEndOfInput(err) { // if src has ended, Read returns the error
 				return fmt.Errorf("set read deadline: %w", err)
 			}
 		}
@@ -178,13 +179,14 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case isTimeout(err) && now.Sub(deadline) > media.FrameDuration/2:
-			// This process was delayed. Packets that wait to be read must be played before silence is written.
+			// The deadline passed long ago, so this process was delayed. Packets that arrived meanwhile must be played
+			// before silence is written for them.
 			deadline, notBefore = time.Time{}, now.Add(time.Millisecond)
 			continue
 		case isTimeout(err):
 			deadline = time.Time{}
 			err = s.tick(now)
-		case isEnd(err):
+		case isEndOfInput(err):
 			return nil
 		default:
 			s.stats.ReadErrors++
@@ -204,8 +206,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// isEnd reports whether err means that there is nothing more to read.
-func isEnd(err error) bool {
+// isEndOfInput reports whether err means that there is nothing more to read.
+func isEndOfInput(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
@@ -235,6 +237,6 @@ func (s *stream) handleDatagram(b []byte, now time.Time) error {
 	if isSound && len(p.Payload) == 0 {
 		s.stats.Padding++
 	}
-	s.reportLoss()
+	s.reportLossIfDue()
 	return s.handlePacket(next, p.SSRC, copies)
 }

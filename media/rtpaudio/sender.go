@@ -17,23 +17,24 @@ type Writer interface {
 }
 
 const (
-	// senderRate is the rate of Gemini's voice. Opus encodes it directly; G.711 resamples.
+	// senderRate is the sample rate of Gemini's voice. Opus encodes this rate directly. For G.711 it is resampled.
 	senderRate = 24000
 
-	// lossyShare is the share of lost packets above which the codec expects losses. Below 3 %, Opus at 48 kb/s without
-	// FEC sounds better than at 32 kb/s with FEC.
+	// lossyShare is the share of lost packets above which the encoder is told to expect losses. Below 3 %, Opus at 48
+	// kb/s without FEC sounds better than at 32 kb/s with FEC.
 	lossyShare = 0.03
-	// After healthyReports reports with less loss than healthyShare, the codec expects no losses. FEC costs four times
-	// the CPU time, but switching every second would sound worse.
+	// healthyReports is the number of reports in a row with less loss than healthyShare after which the encoder is told
+	// to expect no losses. FEC costs four times the CPU time, but switching every second would sound worse.
 	healthyShare   = 0.01
 	healthyReports = 3
-	// minReported is the minimum number of packets for a judgement: one second. With fewer, a single loss would exceed
-	// 2 %.
+	// minReported is the number of packets, one second, that reports must cover before the loss is judged. With fewer
+	// packets, a single loss would exceed 2 %.
 	minReported = 50
 )
 
-// Sender is a [media.Output] at 24 kHz that sends audio over RTP, with copies of earlier packets (RED, RFC 2198) if
-// supported. One goroutine at a time writes frames. Others may call SetPayloadTypes and ReportLoss.
+// Sender is a [media.Output] at 24 kHz that sends audio over RTP, with copies of earlier packets (RED, RFC 2198) if the
+// peer supports them. Only one goroutine at a time may call WriteFrame. Others may call SetPayloadTypes and ReportLoss
+// meanwhile.
 type Sender struct {
 	w      Writer
 	base   uint32 // RTP timestamp of PTS 0, random: RFC 3550, section 5.1
@@ -48,7 +49,7 @@ type Sender struct {
 	types        atomic.Uint32 // payload types: codec | RED<<8; RED is 0 if it is not used
 	expectedLoss atomic.Uint32 // loss to expect, in percent; 0 for a clean path
 
-	// Owned by the caller of ReportLoss.
+	// Only ReportLoss uses these fields.
 	reportedPackets, lostPackets int
 	goodReports                  int
 }
@@ -65,17 +66,18 @@ func NewSender(w Writer, codec media.Codec) (*Sender, error) {
 	return s, nil
 }
 
-// SetPayloadTypes sets the payload types that the peer accepts for the codec and for the codec with RED. redType is 0 without RED.
+// SetPayloadTypes sets the payload types that the peer accepts: codecType for the codec, and redType for the codec with
+// RED. redType is 0 if the peer does not support RED.
 func (s *Sender) SetPayloadTypes(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
-// ReportLoss records a peer's report (RFC 3550, section 6.4.1): the number of packets lost since the last report, and the
-// number of packets sent (of). Above 3 % the codec expects losses. Below 1 % for a few seconds of voice it expects none.
+// ReportLoss records a peer's report (RFC 3550, section 6.4.1): of total packets since the last report, lost were lost.
+// Above 3 % loss the encoder expects losses. After a few seconds of voice with less than 1 % it expects none.
 // ReportLoss must not be called concurrently.
-func (s *Sender) ReportLoss(lost, of int) {
+func (s *Sender) ReportLoss(lost, total int) {
 	s.lostPackets += max(lost, 0)
-	s.reportedPackets += max(of, 0)
+	s.reportedPackets += max(total, 0)
 	if s.reportedPackets < minReported {
 		return
 	}
@@ -94,11 +96,11 @@ func (s *Sender) ReportLoss(lost, of int) {
 	}
 }
 
-// Lead returns 0, because a browser's jitter buffer wants a packet every 20 ms.
+// Lead returns 0, because a browser's jitter buffer expects a packet every 20 ms.
 func (s *Sender) Lead() time.Duration { return 0 }
 
-// WriteFrame encodes and sends f. The RTP timestamp follows its PTS through pauses. The marker bit signals the end of a
-// pause (RFC 3551, section 4.1; RFC 7587, section 4.2).
+// WriteFrame encodes and sends f. The RTP timestamp follows the PTS of f, so it also counts pauses. The marker bit
+// signals the end of a pause (RFC 3551, section 4.1; RFC 7587, section 4.2).
 func (s *Sender) WriteFrame(f media.Frame) error {
 	if len(f.PCM) != media.Samples(media.FrameDuration, senderRate) {
 		return fmt.Errorf("a frame of %d samples is not 20 ms long", len(f.PCM))

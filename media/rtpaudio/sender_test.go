@@ -148,7 +148,7 @@ func TestLossChangesTheEncoder(t *testing.T) {
 	}
 	copies := 0
 	for _, p := range s.packets[len(s.packets)-50:] {
-		if (opus.Codec{}).CopyDuration(p.Payload) > 0 {
+		if (opus.Codec{}).RedundancyDuration(p.Payload) > 0 {
 			copies++
 		}
 	}

@@ -10,19 +10,21 @@ import (
 )
 
 const (
-	// gapWait is the minimum wait for a missing packet after a later one. It is the time of three packets, which covers
-	// most reordering. Concealment covers as many. A complete stream does not wait.
+	// gapWait is the minimum wait for a missing packet after a later packet has arrived. Three packets can arrive in
+	// this time, which covers most reordering. Concealment can fill as much. The wait applies only if a packet is
+	// missing.
 	gapWait = 60 * time.Millisecond
-	// maxGapWait limits the wait for a requested or late packet. A person would hear the gap, but a model waits and
-	// gets the whole word.
+	// maxGapWait limits the wait for a missing packet. A person would hear the wait as a gap, but a model just waits
+	// and gets the whole word.
 	maxGapWait = 200 * time.Millisecond
 	// maxRequests limits how often a packet is requested. At 20 % loss each way, three requests leave 5 % of the
 	// missing packets.
 	maxRequests = 3
-	// requestSlack is added to the round-trip time before a retransmission counts as lost. It covers processing and
-	// some jitter.
+	// requestSlack is added to the round-trip time. A retransmission that takes longer than both counts as lost. It
+	// covers processing and some jitter.
 	requestSlack = 10 * time.Millisecond
-	// unknownRTT replaces an unknown round-trip time, so that missing packets are requested once.
+	// unknownRTT is used as the round-trip time while that is unknown. With a wait of gapWait, missing packets are then
+	// requested only once.
 	unknownRTT = gapWait
 )
 
@@ -42,10 +44,10 @@ type stream struct {
 	requests      []uint16
 }
 
-// nextWake returns when tick must be called if no packet arrives before, or zero for never.
-func (s *stream) nextWake() time.Time {
+// nextWakeAt returns when tick must be called at the latest if no packet arrives, or zero for never.
+func (s *stream) nextWakeAt() time.Time {
 	if s.reorder.heldCount == 0 {
-		return s.nextSilence()
+		return s.nextSilenceAt()
 	}
 	until := s.reorder.waitingSince().Add(s.wait)
 	if !s.nextRequestAt.IsZero() && s.nextRequestAt.Before(until) {
@@ -54,9 +56,9 @@ func (s *stream) nextWake() time.Time {
 	return until
 }
 
-// tick gives up packets that were waited for long enough.
+// tick carries out everything that is due by now, such as giving up a missing packet.
 func (s *stream) tick(now time.Time) error {
-	for t := s.nextWake(); !t.IsZero() && !t.After(now); t = s.nextWake() {
+	for t := s.nextWakeAt(); !t.IsZero() && !t.After(now); t = s.nextWakeAt() {
 		if err := s.handleTimeout(now); err != nil {
 			return err
 		}
@@ -64,7 +66,8 @@ func (s *stream) tick(now time.Time) error {
 	return nil
 }
 
-// handleTimeout does the next thing that is due. It writes silence, requests a missing packet, or plays held packets in spite of a gap.
+// handleTimeout does the next action that is due: it writes silence, requests a missing packet, or plays held packets
+// although an earlier one is missing.
 func (s *stream) handleTimeout(now time.Time) error {
 	switch {
 	case s.reorder.heldCount == 0:
@@ -73,14 +76,14 @@ func (s *stream) handleTimeout(now time.Time) error {
 		s.requestMissing(now)
 		return nil
 	}
-	if err := s.playPacket(s.reorder.takeFirst(), now); err != nil {
+	if err := s.playPacket(s.reorder.takeFirstHeld(), now); err != nil {
 		return err
 	}
 	return s.playHeld(now)
 }
 
-// handlePacket plays p if it is next in sequence, and holds or drops it if not. Copies of earlier packets in it replace missing
-// ones.
+// handlePacket plays p if it is next in sequence, and otherwise holds or drops it. copies are the copies of earlier
+// packets in p. They replace packets that are missing.
 func (s *stream) handlePacket(p packet, ssrc uint32, copies []redBlock) error {
 	now := p.arrived
 	ahead := int(int16(p.seq - s.reorder.next))
@@ -100,7 +103,7 @@ func (s *stream) handlePacket(p packet, ssrc uint32, copies []redBlock) error {
 		}
 		return nil
 	case ahead >= maxHeldPackets: // packets so far ahead mean a loss and not reordering, and the buffer is full
-		if err := s.playAll(now); err != nil {
+		if err := s.playAllHeld(now); err != nil {
 			return err
 		}
 		return s.playPacket(&p, now)
@@ -115,10 +118,10 @@ func (s *stream) handlePacket(p packet, ssrc uint32, copies []redBlock) error {
 	return s.playHeld(now)
 }
 
-// measureDelay adds the delay of p to the clock's measurements. Retransmissions and duplicates say nothing about the
-// path.
+// measureDelay adds the delay of p to the clock's measurements. It ignores retransmissions and duplicates, because
+// their delay is not that of the path.
 func (s *stream) measureDelay(p packet, ahead int) {
-	newest := ahead >= 0 && !s.reorder.isOvertaken(p.seq)
+	newest := ahead >= 0 && !s.reorder.hasLaterPacket(p.seq)
 	if !newest {
 		if ahead < -maxHeldPackets || ahead < 0 && s.reorder.hasArrived(p.seq) || ahead >= 0 && s.reorder.holds(p.seq) {
 			return
@@ -129,13 +132,13 @@ func (s *stream) measureDelay(p packet, ahead int) {
 		}
 	}
 	if len(p.payload) > 0 {
-		s.meter.observe(p.ts, p.arrived, newest)
+		s.meter.addArrival(p.ts, p.arrived, newest)
 	}
 }
 
-// holdPacket holds p, because packets before it are missing, and requests them.
+// holdPacket holds p, because packets before p are missing, and requests those packets.
 func (s *stream) holdPacket(p packet, copies []redBlock) error {
-	overtaken := s.reorder.isOvertaken(p.seq)
+	overtaken := s.reorder.hasLaterPacket(p.seq)
 	switch {
 	case !s.reorder.holdPacket(p):
 		s.stats.Duplicate++
@@ -149,13 +152,13 @@ func (s *stream) holdPacket(p packet, copies []redBlock) error {
 			return err
 		}
 	}
-	s.updateWait()
+	s.updateWaitTime()
 	s.requestMissing(p.arrived)
 	return nil
 }
 
-// updateWait decides how long to wait for missing packets.
-func (s *stream) updateWait() {
+// updateWaitTime sets s.wait, the time to wait for missing packets.
+func (s *stream) updateWaitTime() {
 	s.wait, s.rtt = max(gapWait, s.meter.lateness), 0
 	if s.options.SendNACK != nil && s.options.RTT != nil {
 		s.rtt = max(0, s.options.RTT())
@@ -166,7 +169,7 @@ func (s *stream) updateWait() {
 	s.wait = min(s.wait, maxGapWait)
 }
 
-// requestMissing requests missing packets, as long as a retransmission can arrive in time, and schedules the next request.
+// requestMissing requests the missing packets whose retransmission can arrive in time, and schedules the next request.
 func (s *stream) requestMissing(now time.Time) {
 	s.nextRequestAt = time.Time{}
 	if s.options.SendNACK == nil || s.reorder.heldCount == 0 {
@@ -195,8 +198,8 @@ func (s *stream) requestMissing(now time.Time) {
 }
 
 // nextRequest returns when to request a missing packet, and false if it should not be requested any more.
-func (s *stream) nextRequest(m *request) (time.Time, bool) {
-	at := m.since
+func (s *stream) nextRequest(m *request) (at time.Time, ok bool) {
+	at = m.since
 	if m.count > 0 {
 		at = m.lastRequest.Add(cmp.Or(s.rtt, unknownRTT) + requestSlack)
 	}
@@ -205,27 +208,27 @@ func (s *stream) nextRequest(m *request) (time.Time, bool) {
 
 // playHeld plays the held packets that are next in sequence.
 func (s *stream) playHeld(now time.Time) error {
-	for s.reorder.heldCount > 0 && s.reorder.first().seq == s.reorder.next {
-		if err := s.playPacket(s.reorder.takeFirst(), now); err != nil {
+	for s.reorder.heldCount > 0 && s.reorder.firstHeld().seq == s.reorder.next {
+		if err := s.playPacket(s.reorder.takeFirstHeld(), now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// playAll plays all held packets and gives up those missing between them.
-func (s *stream) playAll(now time.Time) error {
+// playAllHeld plays all held packets, and gives up the missing packets between them.
+func (s *stream) playAllHeld(now time.Time) error {
 	for s.reorder.heldCount > 0 {
-		if err := s.playPacket(s.reorder.takeFirst(), now); err != nil {
+		if err := s.playPacket(s.reorder.takeFirstHeld(), now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// startStream begins a new stream with p. The clock continues.
+// startStream begins a new stream whose first packet is p. It does not reset the clock, which paces the sink.
 func (s *stream) startStream(p packet, ssrc uint32, now time.Time) error {
-	if err := s.playAll(now); err != nil {
+	if err := s.playAllHeld(now); err != nil {
 		return err
 	}
 	if s.isSynced {
@@ -245,7 +248,7 @@ func (s *stream) startStream(p packet, ssrc uint32, now time.Time) error {
 
 // playPacket writes the sound of p, after filling the gap between the last packet and p.
 func (s *stream) playPacket(p *packet, now time.Time) error {
-	lostPackets := s.reorder.advance(p.seq)
+	lostPackets := s.reorder.advancePast(p.seq)
 	s.stats.Lost += uint64(lostPackets)
 	if len(p.event.Payload) > 0 {
 		s.options.OnEvent(p.event)
@@ -274,24 +277,25 @@ func (s *stream) playPacket(p *packet, now time.Time) error {
 	return s.writePaced(n, now)
 }
 
-// fillGap fills the gap before nextPacket: from its copy, by concealment of up to maxConcealed, and by silence.
-func (s *stream) fillGap(gap time.Duration, lost bool, nextPacket *packet, now time.Time) error {
+// fillGap fills the gap before nextPacket. The end of the gap is restored from the copy in nextPacket. Before that, up
+// to maxConcealed is concealed, and the rest is silence.
+func (s *stream) fillGap(gap time.Duration, isLost bool, nextPacket *packet, now time.Time) error {
 	var restored time.Duration
-	if lost {
-		if restored = min(gap, s.options.Codec.CopyDuration(nextPacket.payload)); restored > 0 {
+	if isLost {
+		if restored = min(gap, s.options.Codec.RedundancyDuration(nextPacket.payload)); restored > 0 {
 			s.stats.Recovered++
 		}
 	}
-	// the clock has already written insertedSilence into this gap
+	// The clock has already written insertedSilence into this gap.
 	gap -= restored + s.insertedSilence
-	if lost && s.insertedSilence == 0 { // conceal only right after sound: after silence, concealment would produce a wrong voice
+	if isLost && s.insertedSilence == 0 { // conceal only right after sound: after silence, concealment would produce a wrong voice
 		madeUp := min(gap, maxConcealed)
 		if err := s.conceal(nil, madeUp); err != nil {
 			return err
 		}
 		gap -= madeUp
 	}
-	// no silence beyond the time at which the packet was due
+	// No silence is written for the time after nextPacket was due.
 	if t := s.meter.idealArrival(nextPacket.ts); !t.IsZero() && t.Before(now) {
 		now = t
 	}
@@ -301,8 +305,8 @@ func (s *stream) fillGap(gap time.Duration, lost bool, nextPacket *packet, now t
 	return s.conceal(nextPacket.payload, restored)
 }
 
-// conceal writes d of sound in place of lost sound. It restores the sound from next, the payload of the next packet. If
-// next is nil, it conceals the loss.
+// conceal writes sound of duration d in place of lost sound. It restores the sound from next, the payload of the next
+// packet, or estimates it if next is nil.
 func (s *stream) conceal(next []byte, d time.Duration) error {
 	const unit = 2500 * time.Microsecond // the shortest frame of Opus, and the unit of its concealment
 	if d = d / unit * unit; d <= 0 {

@@ -1,6 +1,6 @@
-// Package silero runs the voice activity detector of the Silero Team (https://github.com/snakers4/silero-vad, version 6.2, MIT licence):
-// a small neural network that tells speech from other sounds, such as coughs, music and typing. It reacts more slowly than package vad
-// and costs more time, but is less often wrong.
+// Package silero runs the voice activity detector of the Silero Team (https://github.com/snakers4/silero-vad, version
+// 6.2, MIT licence): a small neural network that tells speech from other sounds, such as coughs, music and typing. It
+// reacts more slowly than package vad and needs more CPU time, but it is less often wrong.
 package silero
 
 import (
@@ -38,7 +38,7 @@ type network struct {
 	inputBias, stateBias, outWeights, outBiases []float32
 }
 
-// layer is a convolution of three taps, padded by one step on both sides, and a rectifier.
+// layer is a convolution of three taps, padded by one step on both sides, followed by a rectifier (ReLU).
 type layer struct {
 	inputs, outputs, stride int
 	taps                    [3][]float32 // weights of each tap: a row of inputs for each output
@@ -83,7 +83,7 @@ type Detector struct {
 
 	output, cell [hidden]float32 // state of the LSTM
 
-	// Buffers of one call: a row of features for each step, and the gates of the LSTM.
+	// Buffers of one call of SpeechProbability: a row of features for each step, and the gates of the LSTM.
 	spectrum, conv [steps * (bins + 3)]float32
 	gates          [4 * hidden]float32
 }
@@ -94,9 +94,9 @@ func NewDetector() *Detector { return &Detector{network: loadNetwork()} }
 // Reset begins another stream.
 func (d *Detector) Reset() { *d = Detector{network: d.network} }
 
-// Probability returns the probability, 0 to 1, that the next frame of the stream has speech. frame has [FrameLength] samples.
-// A call takes about 0.5 ms and does not allocate.
-func (d *Detector) Probability(frame []int16) float32 {
+// SpeechProbability returns the probability, 0 to 1, that the next frame of the stream has speech. frame has
+// [FrameLength] samples. A call takes about 0.5 ms and does not allocate.
+func (d *Detector) SpeechProbability(frame []int16) float32 {
 	copy(d.input[:contextLength], d.input[FrameLength:])
 	in := d.input[contextLength:]
 	for i, s := range frame[:FrameLength] {
@@ -105,17 +105,17 @@ func (d *Detector) Probability(frame []int16) float32 {
 	for i := range contextLength {
 		in[FrameLength+i] = in[FrameLength-2-i]
 	}
-	d.transform()
+	d.computeSpectrum()
 	features, next, length := d.spectrum[:], d.conv[:], steps
 	for i := range d.network.layers {
 		length = d.network.layers[i].convolve(next, features, length)
 		features, next = next, features
 	}
-	return d.decode(features[:hidden])
+	return d.runLSTM(features[:hidden])
 }
 
-// transform writes the magnitudes of the short-time Fourier transform to d.spectrum.
-func (d *Detector) transform() {
+// computeSpectrum writes the magnitudes of the short-time Fourier transform to d.spectrum.
+func (d *Detector) computeSpectrum() {
 	width := d.network.layers[0].inputs
 	for step := range steps {
 		part, row := d.input[step*hop:][:window], d.spectrum[step*width:][:width]
@@ -149,8 +149,8 @@ func (l *layer) convolve(out, in []float32, rows int) int {
 	return short
 }
 
-// decode runs the LSTM and its output layer.
-func (d *Detector) decode(in []float32) float32 {
+// runLSTM runs the LSTM and its output layer.
+func (d *Detector) runLSTM(in []float32) (probability float32) {
 	n := d.network
 	for g := range d.gates {
 		d.gates[g] = n.inputBias[g] + n.stateBias[g] + dot(n.inputWeights[g*hidden:][:hidden], in) +

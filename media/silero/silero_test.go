@@ -36,7 +36,7 @@ func TestProbabilitiesEqualThoseOfONNX(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := float64(d.Probability(pcm[i*silero.FrameLength:])); math.Abs(got-p) > 1e-5 {
+			if got := float64(d.SpeechProbability(pcm[i*silero.FrameLength:])); math.Abs(got-p) > 1e-5 {
 				t.Errorf("frame %d: %v, want %v", i, got, p)
 			}
 		}
@@ -46,7 +46,7 @@ func TestProbabilitiesEqualThoseOfONNX(t *testing.T) {
 
 func TestProbabilityDoesNotAllocate(t *testing.T) {
 	d, pcm := silero.NewDetector(), readSpeech(t)
-	if n := testing.AllocsPerRun(10, func() { d.Probability(pcm) }); n > 0 {
+	if n := testing.AllocsPerRun(10, func() { d.SpeechProbability(pcm) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -55,6 +55,6 @@ func BenchmarkProbability(b *testing.B) {
 	d, pcm := silero.NewDetector(), readSpeech(b)
 	b.ReportAllocs()
 	for range b.N {
-		d.Probability(pcm)
+		d.SpeechProbability(pcm)
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	wholeFrames, melFrames    = 800, 200 // length of the input in frames of 10 ms: in the file, and after cutModel
+	wholeFrames, melFrames    = 800, 200 // length of the input in frames of 10 ms: in the file, and after shortenModel
 	wholePositions, positions = wholeFrames / 2, melFrames / 2
 	positionSize              = 384 // floats in the embedding of a position
 )
@@ -28,15 +28,16 @@ const (
 
 var errModel = errors.New("not the ONNX file of smart-turn v3 for CPUs")
 
-// cutModel shortens the model's input from 8 s to the last 2 s. It changes the input's length, the number of positions, and
-// the table of their embeddings. It drops the shapes of intermediate values, which are optional.
-func cutModel(model []byte) ([]byte, error) {
+// shortenModel shortens the model's input from 8 s to the last 2 s. It changes the input's length, the number of
+// positions, and the table of their embeddings. It drops the shapes of intermediate values, which would be wrong now
+// and are optional.
+func shortenModel(model []byte) ([]byte, error) {
 	var c cutter
-	c.cutField(&model, modelGraph, func(graph []byte) []byte {
-		c.cutField(&graph, graphInitializer, c.cutTensor)
-		c.cutField(&graph, graphValueInfo, func([]byte) []byte { return nil })
-		c.cutField(&graph, graphInput, func(input []byte) []byte {
-			c.cutInput(&input, valueType, typeTensor, tensorShape, shapeDim)
+	c.replaceField(&model, modelGraph, func(graph []byte) []byte {
+		c.replaceField(&graph, graphInitializer, c.shortenTensor)
+		c.replaceField(&graph, graphValueInfo, func([]byte) []byte { return nil })
+		c.replaceField(&graph, graphInput, func(input []byte) []byte {
+			c.shortenInput(&input, valueType, typeTensor, tensorShape, shapeDim)
 			return input
 		})
 		return graph
@@ -47,14 +48,15 @@ func cutModel(model []byte) ([]byte, error) {
 	return model, nil
 }
 
-// cutter makes the changes to the model's file, and counts them.
+// cutter makes the changes to the model's file. It counts them, so that shortenModel can check that each was made once.
 type cutter struct {
 	embeddings, counts, inputs int
 	isBroken                   bool // the file is not a protobuf message
 }
 
-// cutField replaces each value of a message's field by the result of change. If the result is nil, the value is dropped.
-func (c *cutter) cutField(message *[]byte, field protowire.Number, change func(value []byte) []byte) {
+// replaceField replaces each value of the message's field by the result of change. A value for which change returns nil
+// is dropped.
+func (c *cutter) replaceField(message *[]byte, field protowire.Number, change func(value []byte) []byte) {
 	var out []byte
 	for rest := *message; len(rest) > 0; {
 		number, kind, n := protowire.ConsumeField(rest)
@@ -77,27 +79,28 @@ func (c *cutter) cutField(message *[]byte, field protowire.Number, change func(v
 	*message = out
 }
 
-// cutInput follows the path to the dimensions of the input, and changes its length.
-func (c *cutter) cutInput(message *[]byte, field protowire.Number, path ...protowire.Number) {
-	c.cutField(message, field, func(value []byte) []byte {
+// shortenInput follows path to the dimensions of the input, and changes the dimension that is the input's length.
+func (c *cutter) shortenInput(message *[]byte, field protowire.Number, path ...protowire.Number) {
+	c.replaceField(message, field, func(value []byte) []byte {
 		if len(path) > 0 {
-			c.cutInput(&value, path[0], path[1:]...)
+			c.shortenInput(&value, path[0], path[1:]...)
 			return value
 		}
-		if !slices.Equal(value, encodeNumber(nil, dimValue, wholeFrames)) {
+		if !slices.Equal(value, appendNumberField(nil, dimValue, wholeFrames)) {
 			return value
 		}
 		c.inputs++
-		return encodeNumber(nil, dimValue, melFrames)
+		return appendNumberField(nil, dimValue, melFrames)
 	})
 }
 
-func encodeNumber(b []byte, field protowire.Number, value uint64) []byte {
+func appendNumberField(b []byte, field protowire.Number, value uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), value)
 }
 
-// cutTensor cuts the embeddings and the number of positions, and returns other tensors as they are.
-func (c *cutter) cutTensor(tensor []byte) []byte {
+// shortenTensor cuts the tensor if it is the table of embeddings or the number of positions. It returns any other
+// tensor as it is.
+func (c *cutter) shortenTensor(tensor []byte) []byte {
 	var dims []uint64
 	var kind uint64
 	var name, data []byte
@@ -139,9 +142,9 @@ func (c *cutter) cutTensor(tensor []byte) []byte {
 
 func encodeTensor(kind uint64, name, data []byte, dims ...uint64) (b []byte) {
 	for _, d := range dims {
-		b = encodeNumber(b, tensorDims, d)
+		b = appendNumberField(b, tensorDims, d)
 	}
-	b = encodeNumber(b, tensorType, kind)
+	b = appendNumberField(b, tensorType, kind)
 	b = protowire.AppendBytes(protowire.AppendTag(b, tensorName, protowire.BytesType), name)
 	return protowire.AppendBytes(protowire.AppendTag(b, tensorRawData, protowire.BytesType), data)
 }

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// DefaultCPU is the share of a processor core that questions may use. A question takes 20 ms, so this is enough for
-	// the pauses of about 70 calls.
+	// DefaultCPU is the share of one processor core that all questions together may use. A question takes 20 ms, so
+	// this is enough for the pauses of about 70 calls.
 	DefaultCPU = 0.25
 
 	// Deadline limits the time from a question to its answer.
 	Deadline = 250 * time.Millisecond
 
-	// budgetWindow limits the unused CPU time that is saved, to the budget of this time.
+	// budgetWindow limits the CPU time that can be saved up: at most as much as the budget grows in this time.
 	budgetWindow = 4 * time.Second
-	// maxQueue limits the questions that wait: one worker can answer this many before their deadline.
+	// maxQueue limits the questions that wait. One worker can answer this many before their deadline.
 	maxQueue = 12
 	// maxWorkers limits the questions that are answered at once.
 	maxWorkers = 4
@@ -32,7 +32,7 @@ var LatencyBuckets = [...]time.Duration{
 	20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 150 * time.Millisecond, Deadline,
 }
 
-// Judge answers whether people have finished. It may be used concurrently.
+// Judge answers whether a person who pauses has finished speaking. It may be used concurrently.
 type Judge struct {
 	network    predictor
 	threadTime func() time.Duration
@@ -54,7 +54,7 @@ type predictor interface {
 	close()
 }
 
-// question asks whether the person has finished with the audio before a pause.
+// question is a request to judge, from the audio before a pause, whether the person has finished speaking.
 type question struct {
 	pcm      []int16
 	at       time.Time
@@ -63,8 +63,8 @@ type question struct {
 }
 
 // Load opens the library of ONNX Runtime and the model, and starts the workers. cpu is the share of a core for
-// questions, or 0 for [DefaultCPU]. A process can use one library only. The error names the wrong file. The Judge must
-// be closed.
+// questions; 0 means [DefaultCPU]. A process can use only one library. An error names the file that is wrong. The
+// caller must close the Judge.
 func Load(libraryFile, modelFile string, cpu float64) (*Judge, error) {
 	n, err := loadNetwork(libraryFile, modelFile)
 	if err != nil {
@@ -83,17 +83,17 @@ func Load(libraryFile, modelFile string, cpu float64) (*Judge, error) {
 func newJudge(n predictor, cpu float64, workers int, threadTime func() time.Duration) *Judge {
 	j := &Judge{network: n, threadTime: threadTime, queue: make(chan question, maxQueue), budget: newBudget(cpu)}
 	for range workers {
-		j.workers.Go(j.work)
+		j.workers.Go(j.runWorker)
 	}
 	return j
 }
 
-// Ask asks whether a person has finished. It does not block. pcm is audio at 16 kHz, at best 4 s, that ends 200 ms after
-// the voice's last sound. It must not change until answer is called.
+// Ask asks whether a person has finished speaking. It does not block. pcm is audio at 16 kHz that ends 200 ms after the
+// voice's last sound. 4 s are best. pcm must not change until answer is called.
 //
-// answer is called once, within [Deadline] or a little later, with the combined probability of network and package
-// prosody. It must not block. ok is false if the budget is used up, too many questions wait, or the network was late or
-// failed.
+// answer is called once, within [Deadline] or a little later, with the combined probability of the network and package
+// prosody. answer must not block. ok is false if the budget is used up, too many questions wait, or the network was
+// late or failed.
 func (j *Judge) Ask(pcm []int16, answer func(finished float64, ok bool)) {
 	j.questions.Add(1)
 	if !j.enqueue(pcm, answer) {
@@ -102,16 +102,16 @@ func (j *Judge) Ask(pcm []int16, answer func(finished float64, ok bool)) {
 	}
 }
 
-// enqueue returns false if the question is refused.
-func (j *Judge) enqueue(pcm []int16, answer func(finished float64, ok bool)) bool {
+// enqueue puts a question into the queue. It returns false if the budget or the queue has no room.
+func (j *Judge) enqueue(pcm []int16, answer func(finished float64, ok bool)) (isAccepted bool) {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	now := time.Now()
 	if j.isClosed {
 		return false
 	}
-	reserved := j.budget.reserve(now)
-	if reserved == 0 {
+	reserved, ok := j.budget.reserve(now)
+	if !ok {
 		return false
 	}
 	select {
@@ -123,8 +123,9 @@ func (j *Judge) enqueue(pcm []int16, answer func(finished float64, ok bool)) boo
 	}
 }
 
-// work answers questions on a thread of its own, whose CPU time it measures.
-func (j *Judge) work() {
+// runWorker answers questions. It runs on an OS thread of its own, so that it can measure the CPU time of each
+// question.
+func (j *Judge) runWorker() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var a analysis
@@ -162,17 +163,17 @@ func (j *Judge) work() {
 	}
 }
 
-// predict returns the probability of the network and package prosody.
+// predict returns the combined probability of the network and package prosody.
 func (j *Judge) predict(a *analysis, pcm []int16) (float64, error) {
 	p, err := j.network.predict(a, pcm)
-	return combine(p, float64(prosody.Predict(pcm))), err
+	return combineProbabilities(p, float64(prosody.Predict(pcm))), err
 }
 
-// Predict returns the probability that Ask would pass to answer, and the probability of the network alone. It is for
-// measurements, and uses no queue, budget or deadline.
-func (j *Judge) Predict(pcm []int16) (finished, network float64, err error) {
-	network, err = j.network.predict(new(analysis), pcm)
-	return combine(network, float64(prosody.Predict(pcm))), network, err
+// Predict returns the probability that Ask would pass to answer, and the probability of the network alone. It ignores
+// queue, budget and deadline, because it is for measurements.
+func (j *Judge) Predict(pcm []int16) (probability, networkProbability float64, err error) {
+	networkProbability, err = j.network.predict(new(analysis), pcm)
+	return combineProbabilities(networkProbability, float64(prosody.Predict(pcm))), networkProbability, err
 }
 
 // Close waits for the questions in the queue, and releases the model. The library stays loaded. Later questions are refused.
@@ -189,7 +190,8 @@ func (j *Judge) Close() {
 	j.network.close()
 }
 
-// Stats counts questions since the start. Questions that still wait are in none of the four kinds.
+// Stats counts questions since the start. A question that still waits is counted as a question, but not yet by its
+// result.
 type Stats struct {
 	Questions  int64
 	Answers    int64
@@ -217,7 +219,7 @@ func (j *Judge) Stats() (s Stats) {
 	return s
 }
 
-// budget limits CPU time. Each second adds share seconds to rest, up to the amount that budgetWindow adds.
+// budget limits CPU time. Each second adds share seconds of CPU time to rest, up to the maximum most.
 type budget struct {
 	share   float64
 	most    time.Duration
@@ -233,8 +235,9 @@ func newBudget(share float64) budget {
 	return budget{share: share, most: most, rest: most, typical: typical}
 }
 
-// reserve takes the expected cost of a question from the budget and returns it. It returns 0 if less is left.
-func (b *budget) reserve(now time.Time) time.Duration {
+// reserve takes the expected cost of a question from the budget and returns this cost. ok is false if the budget has
+// less left.
+func (b *budget) reserve(now time.Time) (reserved time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.at.IsZero() {
@@ -242,13 +245,14 @@ func (b *budget) reserve(now time.Time) time.Duration {
 	}
 	b.at = now
 	if b.rest < b.typical {
-		return 0
+		return 0, false
 	}
 	b.rest -= b.typical
-	return b.typical
+	return b.typical, true
 }
 
-// settle replaces the reserved cost of a question by the CPU time that it used. used is 0 if it was not answered.
+// settle corrects the budget by the CPU time that a question has used instead of the reserved time. used is 0 if the
+// question was not answered.
 func (b *budget) settle(reserved, used time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -258,8 +262,8 @@ func (b *budget) settle(reserved, used time.Duration) {
 	}
 }
 
-// combine combines the probabilities of the network and of package prosody into one.
-func combine(network, prosody float64) float64 {
+// combineProbabilities combines the probabilities of the network and of package prosody into one.
+func combineProbabilities(network, prosody float64) float64 {
 	return 1 / (1 + math.Exp(-bias-weight*(logit(network)+logit(prosody))))
 }
 

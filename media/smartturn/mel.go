@@ -24,7 +24,8 @@ type analysis struct {
 	mel    [melBands * melFrames]float32
 }
 
-// melTables hold the window, the factors of the Fourier transform, and the filter of each band from its first bin on.
+// melTables holds the window, the factors of the Fourier transform, and the mel filters. The filter of a band begins at
+// its first bin that is not 0.
 var melTables = sync.OnceValue(func() *tables {
 	t := new(tables)
 	for i := range fftSize {
@@ -78,13 +79,13 @@ func melToHertz(mel float64) float64 {
 	return 1000 * math.Exp((mel-15)*math.Log(6.4)/27)
 }
 
-// features returns the input of the network for the last 2 s of pcm. They are valid until the next call.
-func (a *analysis) features(pcm []int16) []float32 {
-	a.load(pcm[max(0, len(pcm)-samples):])
+// melSpectrogram returns the input of the network for the last 2 s of pcm. The slice is valid until the next call.
+func (a *analysis) melSpectrogram(pcm []int16) []float32 {
+	a.loadNormalized(pcm[max(0, len(pcm)-samples):])
 	t := melTables()
 	loudest := math.Inf(-1)
 	for frame := 0; frame < melFrames; frame += 2 {
-		a.transform(t, a.padded[frame*hop:], a.padded[(frame+1)*hop:])
+		a.computePowerSpectra(t, a.padded[frame*hop:], a.padded[(frame+1)*hop:])
 		for band := range t.filters {
 			f := &t.filters[band]
 			for i := range a.power {
@@ -104,9 +105,9 @@ func (a *analysis) features(pcm []int16) []float32 {
 	return a.mel[:]
 }
 
-// load scales the input and the silence before it to mean 0 and variance 1. It rounds like Pipecat: the network's input
-// is quantized.
-func (a *analysis) load(pcm []int16) {
+// loadNormalized scales the input, together with the silence before it, to mean 0 and variance 1. It rounds in the same
+// way as Pipecat, because the network's input is quantized.
+func (a *analysis) loadNormalized(pcm []int16) {
 	var sum, squares float64
 	for _, s := range pcm {
 		sum += float64(s) / 32768
@@ -131,16 +132,16 @@ func (a *analysis) load(pcm []int16) {
 	}
 }
 
-// transform computes the power spectra of two frames by one complex Fourier transform.
-func (a *analysis) transform(t *tables, first, second []float64) {
+// computePowerSpectra computes the power spectra of two frames by one complex Fourier transform.
+func (a *analysis) computePowerSpectra(t *tables, first, second []float64) {
 	x, y := &a.stages[0], &a.stages[1]
 	for i := range fftSize {
 		x[i] = complex(first[i]*t.window[i], second[i]*t.window[i])
 	}
-	t.quarter(y, x, 400, 1)
-	t.quarter(x, y, 100, 4)
-	t.fifth(y, x, 25, 16)
-	t.fifth(x, y, 5, 80)
+	t.radix4Stage(y, x, 400, 1)
+	t.radix4Stage(x, y, 100, 4)
+	t.radix5Stage(y, x, 25, 16)
+	t.radix5Stage(x, y, 5, 80)
 	for bin := range bins {
 		p, q := x[bin], x[(fftSize-bin)%fftSize]
 		re1, im1 := real(p)+real(q), imag(p)-imag(q)
@@ -150,9 +151,9 @@ func (a *analysis) transform(t *tables, first, second []float64) {
 	}
 }
 
-// quarter is a stage of radix 4 of the Stockham algorithm. It divides transforms of the given length, interleaved with
-// a stride.
-func (t *tables) quarter(out, in *[fftSize]complex128, length, stride int) {
+// radix4Stage is a stage of radix 4 of the Stockham FFT algorithm. It divides transforms of the given length, which are
+// interleaved with the given stride.
+func (t *tables) radix4Stage(out, in *[fftSize]complex128, length, stride int) {
 	part := length / 4
 	for p := range part {
 		w1, w2, w3 := t.factors[p*stride], t.factors[2*p*stride], t.factors[3*p*stride]
@@ -169,8 +170,8 @@ func (t *tables) quarter(out, in *[fftSize]complex128, length, stride int) {
 	}
 }
 
-// fifth is a stage of radix 5.
-func (t *tables) fifth(out, in *[fftSize]complex128, length, stride int) {
+// radix5Stage is a stage of radix 5.
+func (t *tables) radix5Stage(out, in *[fftSize]complex128, length, stride int) {
 	part := length / 5
 	cos1, sin1 := real(t.factors[fftSize/5]), imag(t.factors[fftSize/5])
 	cos2, sin2 := real(t.factors[2*fftSize/5]), imag(t.factors[2*fftSize/5])

@@ -27,7 +27,7 @@ func TestFeaturesEqualThoseOfPython(t *testing.T) {
 	}
 	var a analysis
 	for range 2 {
-		features := a.features(readSpeech(t))
+		features := a.melSpectrogram(readSpeech(t))
 		if len(wanted) != 2*len(features) {
 			t.Fatalf("%d features, want %d", len(features), len(wanted)/2)
 		}
@@ -37,14 +37,14 @@ func TestFeaturesEqualThoseOfPython(t *testing.T) {
 				t.Fatalf("band %d, frame %d: %v, want %v", i/melFrames, i%melFrames, f, want)
 			}
 		}
-		a.features(readSpeech(t)[:9000])
+		a.melSpectrogram(readSpeech(t)[:9000])
 	}
 }
 
 func TestFeaturesOfSilence(t *testing.T) {
 	var a analysis
 	for _, length := range []int{0, 1, 159, samples, 5 * samples} {
-		for _, f := range a.features(make([]int16, length)) {
+		for _, f := range a.melSpectrogram(make([]int16, length)) {
 			if f != -1.5 {
 				t.Fatalf("silence of %d samples has a feature of %v", length, f)
 			}
@@ -57,6 +57,6 @@ func BenchmarkFeatures(b *testing.B) {
 	pcm := readSpeech(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		a.features(pcm)
+		a.melSpectrogram(pcm)
 	}
 }

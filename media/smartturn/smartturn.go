@@ -1,9 +1,10 @@
-// Package smartturn judges with a neural network whether a person who pauses has finished. The network is smart-turn v3 of Daily
-// (https://github.com/pipecat-ai/smart-turn, BSD-2-Clause), the encoder of Whisper tiny with a classifier. It hears more than package
-// prosody, and costs 30 times as much. Neither the network nor ONNX Runtime, which runs it, is part of the program: both are files that
-// [Load] opens (`make turn-model` gets them).
+// Package smartturn judges with a neural network whether a person who pauses has finished. The network is smart-turn v3
+// of Daily (https://github.com/pipecat-ai/smart-turn, BSD-2-Clause), the encoder of Whisper tiny with a classifier. It
+// judges better than package prosody, and needs 30 times the CPU time. Neither the network nor ONNX Runtime, which runs
+// it, is part of the program: both are files that [Load] opens (`make turn-model` gets them).
 //
-// The network was made for 8 s of audio. Load cuts it to the last 2 s, which is as good and needs a fifth of the time ([cutModel]).
+// The network was trained on 8 s of audio. Load cuts the network's input to the last 2 s, which is as good and needs a
+// fifth of the time (see shortenModel).
 package smartturn
 
 import (
@@ -27,13 +28,13 @@ const (
 // network runs the model. It may be used concurrently, with one [analysis] for each call.
 type network struct{ session *ort.DynamicAdvancedSession }
 
-// library is the file of ONNX Runtime, of which a process can have only one.
+// library is the loaded library of ONNX Runtime. A process can have only one.
 var library struct {
 	sync.Mutex
 	file string
 }
 
-// loadLibrary opens ONNX Runtime, which stays open.
+// loadLibrary opens ONNX Runtime, which stays open for the life of the process.
 func loadLibrary(file string) error {
 	library.Lock()
 	defer library.Unlock()
@@ -65,7 +66,7 @@ func loadNetwork(libraryFile, modelFile string) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	if model, err = cutModel(model); err != nil {
+	if model, err = shortenModel(model); err != nil {
 		return nil, fmt.Errorf("%s: %w", modelFile, err)
 	}
 	if err := loadLibrary(libraryFile); err != nil {
@@ -76,10 +77,10 @@ func loadNetwork(libraryFile, modelFile string) (*network, error) {
 		return nil, err
 	}
 	defer options.Destroy()
-	// The caller's thread is the only one. An arena would keep memory between the questions.
+	// With one thread, ONNX Runtime uses only the caller's. Without an arena, it keeps no memory between the questions.
 	//
-	// On x86 CPUs without VNNI, products of 8-bit numbers overflow their 16 bits unless the precision is set.
-	// Probabilities are then wrong by up to 0.5. The precision costs 5 % there, and nothing elsewhere
+	// Without the precision setting, products of 8-bit numbers overflow 16 bits on x86 CPUs without VNNI, and
+	// probabilities are wrong by up to 0.5. The setting costs 5 % of the speed on these CPUs, and nothing on others
 	// (onnxruntime#14642).
 	if err := errors.Join(options.SetIntraOpNumThreads(1), options.SetInterOpNumThreads(1), options.SetCpuMemArena(false),
 		options.AddSessionConfigEntry("session.x64quantprecision", "1")); err != nil {
@@ -94,7 +95,7 @@ func loadNetwork(libraryFile, modelFile string) (*network, error) {
 
 // predict returns the probability that the person has finished speaking. It uses the calling thread only.
 func (n *network) predict(a *analysis, pcm []int16) (float64, error) {
-	input, err := ort.NewTensor(ort.NewShape(1, melBands, melFrames), a.features(pcm))
+	input, err := ort.NewTensor(ort.NewShape(1, melBands, melFrames), a.melSpectrogram(pcm))
 	if err != nil {
 		return 0, err
 	}

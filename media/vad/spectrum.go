@@ -13,11 +13,12 @@ const (
 	lowBands     = 3 // below 450 Hz
 )
 
-// bandEdges are in Hz. The bands are as wide as the ear's, and begin above mains hum. At rates below 8 kHz the highest
-// bands are empty.
+// bandEdges are the limits of the bands, in Hz. The bands are as wide as the critical bands of the ear. The lowest
+// begins above mains hum. At sample rates below 8 kHz the highest bands are empty.
 var bandEdges = [bands + 1]float64{150, 250, 350, 450, 570, 700, 850, 1050, 1300, 1600, 2000, 2500, 3100, 3800}
 
-// fftTables holds the factors of a complex FFT of 128 points, and those that turn its result into a real FFT of 256.
+// fftTables holds the factors of a complex FFT of 128 points, and the factors that turn its result into that of a real
+// FFT of 256 points.
 var fftTables = func() (t struct {
 	cos, sin [bins]float32
 	reverse  [bins]uint8
@@ -41,21 +42,22 @@ type spectrum struct {
 	power      [bands]float32
 }
 
-// analyze returns the mean power in each band, scaled so that white noise has the square of its RMS. It also returns
-// the spectral flatness, the geometric over the arithmetic mean of the power. Flatness is 0 for a tone, 0.56 for noise,
-// 1 for a click.
-func (s *spectrum) analyze(frame []int16, rate int, constant float32, floor *[bands]float32) (*[bands]float32, float32) {
+// analyze returns the mean power in each band, scaled so that white noise has the square of its RMS in every band. It
+// also returns the spectral flatness: the geometric mean of the power divided by the arithmetic mean. Flatness is 0 for
+// a tone, 0.56 for noise, 1 for a click.
+func (s *spectrum) analyze(frame []int16, rate int, dcOffset float32, floor *[bands]float32) (power *[bands]float32, flatness float32) {
 	step := max(1, rate/analysedRate)
 	if rate != s.rate || len(frame)/step != s.size {
 		s.setRate(rate, len(frame)/step, step)
 	}
-	s.loadFrame(frame, step, constant)
+	s.loadFrame(frame, step, dcOffset)
 	s.runFFT()
 	var sum, logs float32
 	product, n := float32(1), 0
 	for b := range bands {
 		var p float32
-		// power over the noise floor, so that noise of any colour has a flat spectrum
+		// The flatness is computed from the power divided by the noise floor, so that noise of any colour has a flat
+		// spectrum.
 		over := s.scale / floor[b]
 		for k := s.edges[b]; k < s.edges[b+1]; k++ {
 			x := s.binPower(k)*over + 1e-9
@@ -90,9 +92,9 @@ func (s *spectrum) setRate(rate, size, step int) {
 	}
 }
 
-// loadFrame loads a frame for the FFT: the mean of every step samples, times the window. A DC offset would leak into
-// the lowest bands.
-func (s *spectrum) loadFrame(frame []int16, step int, constant float32) {
+// loadFrame loads a frame for the FFT: it averages every step samples, subtracts dcOffset and applies the window. A DC
+// offset would leak into the lowest bands.
+func (s *spectrum) loadFrame(frame []int16, step int, dcOffset float32) {
 	clear(s.re[:])
 	clear(s.im[:])
 	for i, w := range s.window {
@@ -100,8 +102,8 @@ func (s *spectrum) loadFrame(frame []int16, step int, constant float32) {
 		for _, x := range frame[i*step : (i+1)*step] {
 			sum += int(x)
 		}
-		x := w * (float32(sum)/float32(step) - constant)
-		// even samples are real parts, odd samples are imaginary parts
+		x := w * (float32(sum)/float32(step) - dcOffset)
+		// Even samples are the real parts, odd samples the imaginary parts.
 		if at := fftTables.reverse[i/2]; i%2 == 0 {
 			s.re[at] = x
 		} else {

@@ -8,44 +8,45 @@ import (
 	"voxgate/media"
 )
 
-// Levels are the RMS of 16-bit samples. Zero input counts as -70 dBov. Sound below -50 dBov is not speech into a microphone:
-// telephone speech averages -26 (ITU-T P.56 levels in ETSI ES 202 737).
+// Levels are the RMS of 16-bit samples. quietFloor, the lowest noise floor, is -70 dBov. Sound below leastSpeech, -50
+// dBov, is not speech into a microphone, because telephone speech averages -26 dBov (ITU-T P.56 levels in ETSI ES 202
+// 737).
 const (
 	quietFloor  = 10
 	leastSpeech = 100
-	// defaultOverFloor is the minimum level of speech above the noise floor: 9.5 dB.
+	// defaultOverFloor is the minimum ratio of the level of speech to the noise floor: 3, which is 9.5 dB.
 	defaultOverFloor = 3
 	// leastFrame is the shortest frame whose spectrum distinguishes noise from a voice.
 	leastFrame = 5 * time.Millisecond
-	// bandsOver is the share of the bands in which speech must exceed the noise floor by OverFloor. Values without a
-	// source come from TestCorpus.
+	// bandsOver is the share of the bands in which speech must exceed the noise floor by OverFloor. This value and
+	// those below that name no source were found with TestCorpus.
 	bandsOver = 0.2
 	// lowShare is the maximum share of the required evidence that the bands below 450 Hz may contribute. Without this
 	// limit, hum alone would be speech.
 	lowShare = 0.9
-	// noiseFlat is the spectral flatness from which frames are noise. Steady noise has 0.47 to 0.66 in 90 % of its
-	// frames. A click has nearly 1, and speech at most 0.25 in 75 % of its frames.
+	// noiseFlat is the minimum spectral flatness of noise. Steady noise has 0.47 to 0.66 in 90 % of its frames. A click
+	// has nearly 1, and speech at most 0.25 in 75 % of its frames.
 	noiseFlat = 0.42
-	// longestHiss is the maximum duration of noise within speech: as long as an "s".
+	// longestHiss is the maximum duration of noise that counts as part of speech. An "s" is not longer.
 	longestHiss = 160 * time.Millisecond
-	// steadyAfter is the maximum duration of an unchanging sound in speech: longer than any vowel, but shorter than a
-	// fan's noise.
+	// steadyAfter limits the duration of an unchanging sound that counts as speech. Vowels are shorter. A fan's noise
+	// is longer.
 	steadyAfter = 1500 * time.Millisecond
-	// steadyChange is the maximum difference of a steady sound's bands from their mean, in nepers of power. Noise
-	// differs by 0.53 to 0.67, speech by at least 1.3.
+	// steadyChange limits, in nepers of power, how far the bands of a steady sound may be from their mean. For noise
+	// the difference is 0.53 to 0.67, for speech at least 1.3.
 	steadyChange = 0.75
-	// pureTone is the flatness below which a steady sound is a signal, and counts as speech for longer. A loud hum with
-	// noise 33 dB below it has 0.002.
+	// pureTone is the flatness below which a steady sound is a signal tone, which counts as speech for longer. A loud
+	// hum has a flatness of 0.002 with noise 33 dB below it.
 	pureTone = 0.001
 	dcRate   = 0.02 // factor with which dcOffset approaches the mean of each frame
 	dcShare  = 0.9  // share of DC in a frame's power above which dcOffset becomes the frame's mean at once
-	// loudBand is the ratio of a band's power to its noise floor that speech reaches in most frames. Lower power may come
-	// from voices in the background.
+	// loudBand is the ratio of a band's power to its noise floor that speech exceeds in most frames. A lower ratio may
+	// come from voices in the background.
 	loudBand = 30
 )
 
-// The noise floor of a band follows its power. In each frame the floor moves by a share of the difference (floorRate),
-// and rises by at most a factor (floorUp).
+// The noise floor of a band follows the band's power. In each frame the floor moves towards the power by the share
+// floorRate of their difference. It rises at most by the factor floorUp.
 const (
 	floorRate       = 0.08
 	floorRateSpeech = 0.02
@@ -55,8 +56,8 @@ const (
 	floorUpSpeech   = 1.01 // within speech, in other bands; the gaps in speech bring the floor down again
 )
 
-// Detector distinguishes speech from silence and noise by its power in bands, each over a tracked noise floor, and by
-// its spectral flatness. One Detector serves one stream. It must not be used concurrently.
+// Detector distinguishes speech from silence and noise. It compares the power in each band with a tracked noise floor,
+// and measures the spectral flatness. One Detector serves one stream. It must not be used concurrently.
 //
 // Measured by `go test -run TestCorpus -v ./media/vad` with ten voices of espeak-ng in seven languages and the clips of
 // this project. The level is that of a phone line, with an onset of 60 ms and a hangover of 240 ms. The columns:
@@ -65,7 +66,7 @@ const (
 //   - hit: share of the speech that was detected, in frames of 20 ms
 //   - false: share of the rest, beyond the hangover, detected as speech
 //   - onset, end: delay of detection after the first and last frame of a sentence
-//   - energy: hit and false of energy over one noise floor, without bands and flatness
+//   - energy: hit and false of a detector that only compares the energy with one noise floor
 //
 // The table:
 //
@@ -90,11 +91,11 @@ const (
 // Voices in the background count as speech, unless they are far below the caller's level. A DC offset does not count as
 // speech. Analysing a frame of 20 ms at 16 kHz takes 2.0 us, and a silent frame almost no time.
 type Detector struct {
-	// Onset is the speech in a row that starts a talkspurt: short enough for "yes", too long for a click. Hangover is the
-	// silence that ends it. Both count whole frames.
+	// Onset is the duration of uninterrupted speech that starts a talkspurt: short enough for "yes", too long for a
+	// click. Hangover is the duration of silence that ends it. Both are counted in whole frames.
 	Onset, Hangover time.Duration
 
-	// OverFloor is the minimum ratio of the level of speech to that of the noise floor; 0 means 3 (9.5 dB).
+	// OverFloor is the minimum ratio of the level of speech to the noise floor; 0 means 3 (9.5 dB).
 	OverFloor float64
 
 	spectrum   spectrum
@@ -104,15 +105,15 @@ type Detector struct {
 	change     float32        // difference of the bands from mean, smoothed over 400 ms
 	steady     time.Duration  // duration of speech without change; see steadyAfter
 	hiss       time.Duration  // duration of flat noise within speech; see longestHiss
-	loud       time.Duration  // duration of speech in a row up to now; 0 without speech
-	quiet      time.Duration  // duration of silence in a row up to now; 0 during speech
+	loud       time.Duration  // duration of the speech in progress; 0 without speech
+	quiet      time.Duration  // duration of the silence in progress; 0 during speech
 	voiced     time.Duration
 	isSpeaking bool
 }
 
-// ProcessFrame analyses the next frame and reports whether speech is in progress. The frame has 10 to 40 ms at 8 kHz or
-// more. At most 30 ms are used.
-func (det *Detector) ProcessFrame(frame []int16, rate int) bool {
+// ProcessFrame analyses the next frame and reports whether speech is in progress. A frame lasts 10 to 40 ms, of which
+// at most 30 ms are used. rate is at least 8 kHz.
+func (det *Detector) ProcessFrame(frame []int16, rate int) (isSpeaking bool) {
 	d := media.Duration(len(frame), rate)
 	if det.classifyFrame(frame, rate, d) {
 		det.loud, det.quiet = det.loud+d, 0
@@ -139,8 +140,8 @@ func (det *Detector) VoicedDuration() time.Duration { return det.voiced }
 // SilenceDuration returns the silence since the last loud frame.
 func (det *Detector) SilenceDuration() time.Duration { return det.quiet }
 
-// classifyFrame reports whether a frame is speech, and learns the noise from it.
-func (det *Detector) classifyFrame(frame []int16, rate int, d time.Duration) bool {
+// classifyFrame reports whether a frame is speech, and updates the noise floors.
+func (det *Detector) classifyFrame(frame []int16, rate int, d time.Duration) (isSpeech bool) {
 	level := det.levelWithoutDC(frame)
 	if level < leastSpeech { // decides nearly all frames of a quiet room, without the cost of a spectrum
 		det.hiss, det.steady = 0, 0
@@ -160,7 +161,7 @@ func (det *Detector) classifyFrame(frame []int16, rate int, d time.Duration) boo
 		det.floor[i] = max(det.floor[i], quietFloor*quietFloor)
 	}
 	power, flatness := det.spectrum.analyze(frame, rate, float32(det.dcOffset), &det.floor)
-	need := bandsOver * bands * evidence(float32(threshold*threshold))
+	need := bandsOver * bands * speechEvidence(float32(threshold*threshold))
 	low, high := det.bandEvidence(power)
 	speech, noise := min(low, lowShare*need)+high >= need, flatness >= noiseFlat
 	if speech && noise {
@@ -192,21 +193,22 @@ func (det *Detector) levelWithoutDC(frame []int16) float64 {
 	mean, square := float64(sum)/n, float64(squares)/n
 	off := mean - det.dcOffset
 	level := max(0, square-2*mean*det.dcOffset+det.dcOffset*det.dcOffset)
-	// almost all power is DC
+	// Almost all power is DC, so the offset becomes the mean at once.
 	if off*off > dcShare*level {
 		det.dcOffset = mean
 		return math.Sqrt(max(0, square-mean*mean))
 	}
-	// slowly, so that a rumble does not count as DC
+	// Otherwise the offset moves slowly, so that a rumble does not count as DC.
 	det.dcOffset += off * dcRate
 	return math.Sqrt(level)
 }
 
-// bandEvidence returns the sum of evidence in the low bands (lowBands) and in the higher bands, and updates change.
+// bandEvidence returns the sum of the evidence for speech in the bands below lowBands, and in the other bands. It also
+// updates det.change, which measures how much the bands change.
 func (det *Detector) bandEvidence(power *[bands]float32) (low, high float32) {
 	var change float32
 	for i, p := range power {
-		e := evidence(p / det.floor[i])
+		e := speechEvidence(p / det.floor[i])
 		if i < lowBands {
 			low += e
 		} else {
@@ -224,9 +226,10 @@ func (det *Detector) bandEvidence(power *[bands]float32) (low, high float32) {
 	return low, high
 }
 
-// evidence returns the log likelihood ratio of speech in a band whose power is ratio times its noise: J. Sohn, N. S. Kim, W. Sung,
-// "A statistical model-based voice activity detection", IEEE Signal Processing Letters 6(1), 1999. A band counts at most 30 dB.
-func evidence(ratio float32) float32 {
+// speechEvidence returns the log likelihood ratio of speech in a band whose power is ratio times its noise: J. Sohn, N.
+// S. Kim, W. Sung, "A statistical model-based voice activity detection", IEEE Signal Processing Letters 6(1), 1999.
+// ratio is limited to 30 dB.
+func speechEvidence(ratio float32) float32 {
 	if ratio <= 1 {
 		return 0
 	}
@@ -235,17 +238,17 @@ func evidence(ratio float32) float32 {
 }
 
 // updateFloors updates the noise floors from a frame.
-func (det *Detector) updateFloors(power *[bands]float32, speech, noise bool) {
+func (det *Detector) updateFloors(power *[bands]float32, isSpeech, isNoise bool) {
 	steady := det.steady >= steadyAfter
 	for i, p := range power {
 		f := det.floor[i]
 		rate, up := float32(floorRate), float32(floorUp)
 		switch {
-		case steady, noise && !speech:
+		case steady, isNoise && !isSpeech:
 			up = floorUpNoise
-		case speech && p < loudBand*f:
+		case isSpeech && p < loudBand*f:
 			rate, up = floorRateSpeech, floorUpBabble
-		case speech:
+		case isSpeech:
 			rate, up = floorRateSpeech, floorUpSpeech
 		}
 		det.floor[i] = max(quietFloor*quietFloor, min(f*up, f+(p-f)*rate))

@@ -1,13 +1,16 @@
 // Package access admits clients to the gateway and limits their use.
 //
-// A [Gate] holds the operator's keys and limits. It gives each request a [Client]; an endpoint calls [Client.Authorize]
-// with what the client wants and the token of its first message, if any. A rejection has a sentence, an error code and,
-// where it helps, the time to retry.
+// A [Gate] holds the operator's keys and limits. It makes a [Client] for each request. An endpoint calls
+// [Client.Authorize] with what the client wants, and with the token of the client's first message, if any. A rejection
+// has a sentence, an error code and, where it helps, the time to retry.
 //
 // There are two kinds of credentials. A server key belongs to the operator or the backend: it mints tokens and watches
-// conversations. A session token belongs to a client: a JSON Web Token (RFC 7519), minted by the gateway for a key, or
-// by the backend itself and verified with a key or a JWKS of the keys file. Both are sent as "Authorization: Bearer",
-// as the WebSocket subprotocol "voxgate.token.…" with "voxgate", as x-goog-api-key, or in the first message.
+// conversations. A session token belongs to a client. It is a JSON Web Token (RFC 7519). Either the gateway mints it in
+// the name of a key, or the backend mints it itself, and the gateway verifies it with a key or a JWKS from the keys
+// file.
+//
+// Clients send both kinds as "Authorization: Bearer", as the WebSocket subprotocol "voxgate.token.…" together with
+// "voxgate", as x-goog-api-key, or in the first message.
 package access
 
 import (
@@ -30,20 +33,22 @@ import (
 
 // Options configure a [Gate].
 type Options struct {
-	// Required makes every conversation need a token. Without it anyone may use the gateway, within the limits.
+	// Required makes a token necessary for every conversation. Without it anyone may use the gateway, within the
+	// limits.
 	Required bool
-	// Keys is the keys file; empty means none. The file is read again when it has changed.
+	// Keys is the path of the keys file; empty means none. The file is read again when it has changed.
 	Keys string
-	// Agents is the operator's folder of agents; may be nil.
+	// Agents is the operator's folder of agents. It may be nil.
 	Agents *agents.Folder
-	// Proxies are trusted to send X-Forwarded-For.
+	// Proxies are the addresses of the proxies whose X-Forwarded-For header is trusted.
 	Proxies []netip.Prefix
 	// IdentityHeader is a request header with which a trusted proxy sends the identity of the person; empty means none.
 	IdentityHeader string
 	Limits         Limits
-	// OnRefused is called with the rule of each rejection. It must not block and may be nil.
+	// OnRefused is called for each rejection, with the name of the rule that caused it. It must not block and may be
+	// nil.
 	OnRefused func(rule string)
-	// Store holds the counts that several gateways share; nil means a store of this process alone.
+	// Store holds the counts that several gateways share. If it is nil, this process counts alone.
 	Store      store.Store
 	Node       string // name of this gateway in the store; unique, also among earlier gateways
 	ClusterKey ClusterKey
@@ -78,7 +83,7 @@ func New(o Options) (*Gate, error) {
 		return nil, err
 	}
 	g := &Gate{
-		options: o, keys: keys, tokens: store.NewMemory(), cluster: newShared(o.Store, o.Node),
+		options: o, keys: keys, tokens: store.NewMemory(), cluster: newClusterCounts(o.Store, o.Node),
 		bodyFreed: make(chan struct{}), bodies: map[*requestBody]struct{}{}, usages: map[budgetOwner]*ownerUsage{},
 		logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
 	}
@@ -96,7 +101,7 @@ func (g *Gate) Close() {
 	g.cluster.running.Wait()
 }
 
-// Client is the sender of a request.
+// Client is the client that has sent a request.
 type Client struct {
 	gate        *Gate
 	address     netip.Addr       // of the client, as far as known
@@ -109,23 +114,22 @@ type Client struct {
 	device      string           // User-Agent header
 }
 
-// maxDevice bounds the User-Agent header that is kept, in bytes.
+// maxDevice limits how much of the User-Agent header is kept, in bytes.
 const maxDevice = 300
 
 type clientKey struct{}
 
-func clipDevice(agent string) string {
+func truncateUserAgent(agent string) string {
 	return strings.ToValidUTF8(agent[:min(len(agent), maxDevice)], "")
 }
 
-// WithClient identifies the sender of a request; it does not check credentials yet. [From] returns the client from the
-// resulting context.
+// WithClient returns the request's context with its [Client], which [From] returns. It does not check credentials yet.
 func (g *Gate) WithClient(r *http.Request) context.Context {
 	if g == nil { // no access control
 		return r.Context()
 	}
 	v := &Client{
-		gate: g, token: requestToken(r), forwarded: g.parseForwarded(r), device: clipDevice(r.UserAgent()),
+		gate: g, token: requestToken(r), forwarded: g.verifyForwardedClaims(r), device: truncateUserAgent(r.UserAgent()),
 	}
 	v.address, v.proxied = g.clientAddress(r)
 	if name := g.options.IdentityHeader; name != "" && v.proxied {
@@ -136,7 +140,8 @@ func (g *Gate) WithClient(r *http.Request) context.Context {
 	return context.WithValue(r.Context(), clientKey{}, v)
 }
 
-// From returns the client of a request's context. Without a gate it returns a client without restrictions.
+// From returns the client of a request's context. Without a gate the context has no client, and From returns a client
+// without restrictions.
 func From(ctx context.Context) *Client {
 	if v, ok := ctx.Value(clientKey{}).(*Client); ok {
 		return v
@@ -147,17 +152,17 @@ func From(ctx context.Context) *Client {
 // Address returns the client's address: the peer of the connection, or the address given by a trusted proxy.
 func (cl *Client) Address() netip.Addr { return cl.address }
 
-// Proxied reports whether a trusted proxy has sent the request: its X-Forwarded-* headers count.
-func (cl *Client) Proxied() bool { return cl.proxied }
+// IsProxied reports whether a trusted proxy has sent the request, so that its X-Forwarded-* headers can be trusted.
+func (cl *Client) IsProxied() bool { return cl.proxied }
 
-// Subprotocol is a WebSocket subprotocol that a client offers beside the one with its token. The gateway confirms it:
-// clients give up if none is chosen (RFC 6455 section 4.1).
+// Subprotocol is the WebSocket subprotocol that a client offers together with the subprotocol that contains its token.
+// The gateway selects Subprotocol in its answer, because clients give up if none is selected (RFC 6455, section 4.1).
 const Subprotocol = "voxgate"
 
-// tokenPrefix precedes the token in Sec-WebSocket-Protocol: a browser's WebSocket can send no other header.
+// tokenPrefix precedes the token in Sec-WebSocket-Protocol, the only header that a browser's WebSocket lets a page set.
 const tokenPrefix = Subprotocol + ".token."
 
-// requestToken returns the token or key of a request; never from its URL, which is logged.
+// requestToken returns the token or key of a request. It ignores the URL, because URLs are logged.
 func requestToken(r *http.Request) string {
 	if token := BearerToken(r.Header.Get("Authorization")); token != "" {
 		return token
@@ -175,7 +180,7 @@ func requestToken(r *http.Request) string {
 	return ""
 }
 
-// BearerToken returns the token of an Authorization header (RFC 6750, section 2.1); empty if none.
+// BearerToken returns the token in the value of an Authorization header (RFC 6750, section 2.1), or "".
 func BearerToken(authorization string) string {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -184,8 +189,9 @@ func BearerToken(authorization string) string {
 	return strings.TrimSpace(token)
 }
 
-// clientAddress returns the address of a request's client. In X-Forwarded-For, the last address that is not a trusted
-// proxy's counts. Clients can forge the addresses before it. trusted means that a trusted proxy sent the request.
+// clientAddress returns the address of a request's client. In X-Forwarded-For, that is the last address that does not
+// belong to a trusted proxy, because clients can forge the addresses before it. trusted reports whether a trusted proxy
+// sent the request.
 func (g *Gate) clientAddress(r *http.Request) (address netip.Addr, trusted bool) {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	address = from.Addr().Unmap()
@@ -204,7 +210,7 @@ func (g *Gate) clientAddress(r *http.Request) (address netip.Addr, trusted bool)
 	return address, true
 }
 
-// parseHop parses an address as proxies write it: some with a port, and IPv6 in brackets.
+// parseHop parses an address as proxies write it: some add a port, and some write IPv6 in brackets.
 func parseHop(text string) (netip.Addr, error) {
 	if hop, err := netip.ParseAddrPort(text); err == nil {
 		return hop.Addr(), nil
@@ -224,8 +230,8 @@ func (g *Gate) isTrustedProxy(a netip.Addr) bool {
 	return false
 }
 
-// Authorize calls [Client.Admit], and then sets the agent: the one that the grant requires, or else the client's choice
-// in Origin.Agent.
+// Authorize calls [Client.Admit], and then selects the agent: the one that the grant requires, or otherwise the
+// client's choice in Origin.Agent.
 func (cl *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	if err := cl.Admit(open, token); err != nil {
 		return err
@@ -236,11 +242,12 @@ func (cl *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	return cl.gate.options.Agents.Select(open, nil)
 }
 
-// Admit allows the client to open a conversation, and fills in identity, grant and account. It is for endpoints that
-// choose the agent later. An empty token means the token of the request.
+// Admit checks whether the client may open a conversation, and sets identity, grant and account of open. Unlike
+// [Client.Authorize] it selects no agent: it is for endpoints that do so later. If token is empty, the token of the
+// request is used.
 //
-// The client is counted only when the conversation begins, and may still be rejected then. An expired token allows only
-// a resume.
+// The conversation is counted only when it begins, so it may still be rejected then. With an expired token the client
+// may only resume a conversation.
 func (cl *Client) Admit(open *bridge.SessionRequest, token string) error {
 	g := cl.gate
 	if g == nil {
@@ -252,7 +259,7 @@ func (cl *Client) Admit(open *bridge.SessionRequest, token string) error {
 	p, err := g.checkCredentials(cl, token, false)
 	if err != nil && open.ResumeToken != "" { // a conversation outlives its token, so its person may come back to it
 		if late, lateErr := g.checkCredentials(cl, token, true); lateErr == nil {
-			p, open.ResumeError, err = late, publicError(err), nil
+			p, open.ResumeError, err = late, toPublicError(err), nil
 		}
 	}
 	if err == nil && !p.grant.allowsProtocol(open.Origin.Protocol) {
@@ -281,36 +288,37 @@ func (cl *Client) Admit(open *bridge.SessionRequest, token string) error {
 // not exist.
 var errOtherCaller = &bridge.Error{Code: bridge.CodeForbidden, Message: "This conversation belongs to another caller."}
 
-// IsOtherCaller reports whether an error of [Client.AuthorizeControl] means that the conversation belongs to another
-// caller.
-func IsOtherCaller(err error) bool { return err == error(errOtherCaller) }
+// IsOtherCallerError reports whether an error of [Client.AuthorizeControl] means that the conversation belongs to
+// another caller.
+func IsOtherCallerError(err error) bool { return err == error(errOtherCaller) }
 
-// AuthorizeControl rejects a client that may not control a running conversation, for example end it. An empty token
-// means the token of the request. It allows:
+// AuthorizeControl returns an error unless the client may control a running conversation, for example end it. If token
+// is empty, the token of the request is used. These may control it:
 //
 //   - the caller that began the conversation, with a token of the same key and person, even an expired one
 //   - the server key in whose name it was begun, if that key may mint tokens
 //   - a key that may watch it
-func (cl *Client) AuthorizeControl(on bridge.Origin, token string) error {
+func (cl *Client) AuthorizeControl(origin bridge.Origin, token string) error {
 	g := cl.gate
 	if g == nil || !g.keys.isConfigured() {
 		return nil
 	}
 	token = cmp.Or(token, cl.token)
-	if k, err := cl.serverKey(token); err == nil && (k.mayWatch(on) || k.hasPrivilege(MayMint) && k.Name == on.Key) {
+	if k, err := cl.serverKey(token); err == nil && (k.mayWatch(origin) || k.hasPrivilege(MayMint) && k.Name == origin.Key) {
 		return nil
 	}
-	who, grant, err := cl.actingCaller(token)
+	who, grant, err := cl.identifyCaller(token)
 	switch {
 	case err != nil:
 		return cl.reportRefusal(err)
-	case !on.SameCaller(who), !grant.allowsProtocol(on.Protocol):
+	case !origin.SameCaller(who), !grant.allowsProtocol(origin.Protocol):
 		return errOtherCaller
 	}
 	return nil
 }
 
-// AuthorizeShortCall is Authorize for protocols with short calls, such as REST. They have a higher rate limit.
+// AuthorizeShortCall is [Client.Authorize] for protocols with short calls, such as REST, which have a higher rate
+// limit.
 func (cl *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) error {
 	err := cl.Authorize(open, token)
 	if a, ok := open.Account.(*account); ok {
@@ -319,8 +327,8 @@ func (cl *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) 
 	return err
 }
 
-// TrunkAccount returns an account for a telephone trunk, whose protocol checks the access itself. The conversations
-// are counted under this name. The limit of concurrent conversations is sessions; 0 means that the operator's limits apply.
+// TrunkAccount returns an account for a telephone trunk, whose protocol authenticates callers itself. The conversations
+// are counted under name. At most sessions of them may run at once; 0 means that only the operator's limits apply.
 func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	if g == nil {
 		return bridge.Unlimited
@@ -328,14 +336,15 @@ func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	return &account{client: &Client{gate: g}, auth: authorization{issuer: name, sessions: sessions}}
 }
 
-// RequireKey rejects a client without a server key with this privilege. It returns the key's name, or "" without access control.
-func (cl *Client) RequireKey(may string) (name string, err error) {
+// RequireKey returns the name of the client's server key, or an error if the client has no server key with this
+// privilege. Without access control it returns "".
+func (cl *Client) RequireKey(privilege string) (name string, err error) {
 	if cl.gate == nil {
 		return "", nil
 	}
 	k, err := cl.gate.keys.findKey(cl.token)
-	if err == nil && !k.hasPrivilege(may) {
-		err = missingPrivilege(may)
+	if err == nil && !k.hasPrivilege(privilege) {
+		err = newMissingPrivilegeError(privilege)
 	}
 	if err != nil {
 		return "", cl.reportRefusal(err)
@@ -343,10 +352,10 @@ func (cl *Client) RequireKey(may string) (name string, err error) {
 	return k.Name, nil
 }
 
-// Watcher is a server key that may watch conversations: those begun in its name, or all.
+// Watcher is a server key that may watch conversations: those begun in the key's name, or all.
 type Watcher struct{ key *Key }
 
-// RequireWatcher rejects a client without a server key that may watch conversations and has all of these further
+// RequireWatcher returns an error unless the client has a server key that may watch conversations and has all the given
 // privileges.
 func (cl *Client) RequireWatcher(privileges ...string) (Watcher, error) {
 	if cl.gate == nil {
@@ -354,11 +363,11 @@ func (cl *Client) RequireWatcher(privileges ...string) (Watcher, error) {
 	}
 	k, err := cl.serverKey(cl.token)
 	if err == nil && !k.hasPrivilege(MayWatch) && !k.hasPrivilege(MayWatchAll) {
-		err = missingPrivilege(MayWatch)
+		err = newMissingPrivilegeError(MayWatch)
 	}
 	for _, may := range privileges {
 		if err == nil && !k.hasPrivilege(may) {
-			err = missingPrivilege(may)
+			err = newMissingPrivilegeError(may)
 		}
 	}
 	if err != nil {
@@ -367,7 +376,7 @@ func (cl *Client) RequireWatcher(privileges ...string) (Watcher, error) {
 	return Watcher{&k}, nil
 }
 
-// Name returns the name of the key; "" means that no key was needed.
+// Name returns the name of the key, or "" if no key was needed.
 func (w Watcher) Name() string {
 	if w.key == nil {
 		return ""
@@ -376,12 +385,13 @@ func (w Watcher) Name() string {
 }
 
 // MayWatch reports whether the key may watch, steer and end a conversation.
-func (w Watcher) MayWatch(on bridge.Origin) bool { return w.key == nil || w.key.mayWatch(on) }
+func (w Watcher) MayWatch(origin bridge.Origin) bool { return w.key == nil || w.key.mayWatch(origin) }
 
-func missingPrivilege(may string) error {
+// newMissingPrivilegeError returns the error for a server key that lacks a privilege.
+func newMissingPrivilegeError(privilege string) error {
 	return &refusal{
 		rule: "key", code: bridge.CodeForbidden,
-		message: "This key may not do that; its \"may\" in the keys file lacks " + strconv.Quote(may) + ".",
+		message: "This key may not do that; its \"may\" in the keys file lacks " + strconv.Quote(privilege) + ".",
 	}
 }
 
@@ -399,7 +409,7 @@ type authorization struct {
 	sessions     int         // concurrent conversations of the issuer; 0 means use the limits
 }
 
-// checkCredentials checks a client's credentials. If late is set, it accepts an expired token.
+// checkCredentials checks a client's credentials. If acceptExpired is true, it accepts an expired token.
 func (g *Gate) checkCredentials(v *Client, token string, acceptExpired bool) (authorization, error) {
 	switch {
 	case v.isAmbiguous:
@@ -426,7 +436,8 @@ func (g *Gate) checkCredentials(v *Client, token string, acceptExpired bool) (au
 	return authorization{}, nil
 }
 
-// refusal is the error for a rejected client, before it is logged, counted and converted for the client.
+// refusal is the error for a rejected client inside this package. reportRefusal logs and counts it, and converts it to
+// the error that the client receives.
 type refusal struct {
 	rule    string // for the log and the metrics
 	code    bridge.Code
@@ -438,7 +449,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.message }
 
-// reportRefusal logs and counts a rejection, and returns it as an error for callers.
+// reportRefusal logs and counts a rejection, and returns it as the error that the client receives.
 func (cl *Client) reportRefusal(err error) error {
 	r, ok := err.(*refusal)
 	if !ok {
@@ -448,29 +459,29 @@ func (cl *Client) reportRefusal(err error) error {
 		f(r.rule)
 	}
 	cl.LogRefusal(cl.gate.options.Logger, "refused", "rule", r.rule, "address", cl.address, "why", r.message, "err", r.err)
-	return publicError(err)
+	return toPublicError(err)
 }
 
-// LogRefusal logs a rejection with the message line, unless there were too many lately: strangers must not fill the
-// disk. The metrics count all rejections.
-func (cl *Client) LogRefusal(log *slog.Logger, line string, fields ...any) {
+// LogRefusal logs a rejection. It skips the entry if there were too many lately, because strangers must not be able to
+// fill the disk. The metrics count all rejections.
+func (cl *Client) LogRefusal(log *slog.Logger, message string, fields ...any) {
 	if cl.gate == nil { // no access control
-		log.Info(line, fields...)
+		log.Info(message, fields...)
 		return
 	}
-	cl.gate.logged.Do(func() { log.Info(line, fields...) })
+	cl.gate.logged.Do(func() { log.Info(message, fields...) })
 }
 
-// publicError converts a rejection for callers.
-func publicError(err error) error {
+// toPublicError converts a refusal to the error that the client receives, and returns other errors as they are.
+func toPublicError(err error) error {
 	if r, ok := err.(*refusal); ok {
 		return &bridge.Error{Code: r.code, Message: r.message, Retry: r.retry, Status: r.status}
 	}
 	return err
 }
 
-// HTTPStatus returns the HTTP status for an error of this package; 0 for any other.
-func HTTPStatus(err *bridge.Error) int {
+// RefusalStatusOrZero returns the HTTP status for an error of this package, or 0 for any other error.
+func RefusalStatusOrZero(err *bridge.Error) int {
 	if err.Code == bridge.CodeBusy && err.Status == http.StatusServiceUnavailable {
 		return err.Status
 	}

@@ -49,7 +49,7 @@ func isRefused(t *testing.T, c *testkit.Client, payload, code string, closeCode 
 		t.Errorf("refused with %v, want %s", e, code)
 	}
 	c.AwaitEvent("GEMINI_DISCONNECTED")
-	if got := c.CloseCode(); got != closeCode {
+	if got := c.AwaitCloseCode(); got != closeCode {
 		t.Errorf("closed with %d, want %d", got, closeCode)
 	}
 	return string(e.Payload)
@@ -467,7 +467,7 @@ func TestLimits(t *testing.T) {
 				testkit.EnterConversation(t, testkit.DialWebSocketWith(t, l.URL, test.other), show())
 			}
 			in[0].Send("DISCONNECT_GEMINI", "")
-			in[0].CloseCode()
+			in[0].AwaitCloseCode()
 			testkit.EnterConversation(t, testkit.DialWebSocketWith(t, l.URL, from(addresses[2])), show())
 		})
 	}
@@ -481,7 +481,7 @@ func TestConversationsBeginTooFast(t *testing.T) {
 		c := testkit.DialWebSocketWith(t, l.URL, me)
 		testkit.EnterConversation(t, c, testkit.ConnectPayload(l.MintToken(`{}`), ""))
 		c.Send("DISCONNECT_GEMINI", "")
-		c.CloseCode()
+		c.AwaitCloseCode()
 	}
 	why := isRefused(
 		t, testkit.DialWebSocketWith(t, l.URL, me), testkit.ConnectPayload(l.MintToken(`{}`), ""), "busy", websocket.CloseTryAgainLater,
@@ -813,7 +813,7 @@ func TestStrangersAtTheLimit(t *testing.T) {
 		t.Errorf("%.2f of the answer is what was said", share)
 	}
 	c.Send("DISCONNECT_GEMINI", "")
-	c.CloseCode()
+	c.AwaitCloseCode()
 	testkit.Eventually(t, "log line of the end", func() bool { return strings.Contains(l.Logs.String(), "conversation ended") })
 	if logs := l.Logs.String(); !strings.Contains(logs, "underruns=0") || strings.Count(logs, "conversation ended") != 1 {
 		t.Error("frames of the voice came late")

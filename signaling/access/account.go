@@ -21,7 +21,7 @@ type account struct {
 	nextReserve   bridge.Cost   // reserved for the conversation's next turn
 }
 
-// quotaCheck holds the limits of one budget owner that a conversation must not exceed.
+// quotaCheck holds the limits of one budget owner, which its conversations together must not exceed.
 type quotaCheck struct {
 	budgetOwner
 	limit   int         // concurrent conversations; below 0: no limit
@@ -29,20 +29,20 @@ type quotaCheck struct {
 	message string
 }
 
-// budgetLimit limits what an owner may spend, in tokens or in money.
+// budgetLimit is the amount that an owner may spend, in tokens or in money.
 type budgetLimit struct {
 	budgetOwner
 	unit  unit
 	limit int
 }
 
-// quotaChecks returns the limits in the order in which they are checked. Those of the address and the token come before
-// those of the key and the gateway: a caller over its own limit must not consume shared quota.
-func (a *account) quotaChecks() (claims []quotaCheck) {
+// quotaChecks returns the limits in the order in which they are checked. The address and the token come before the key
+// and the gateway, so that a client over its own limit does not consume quota that it shares with others.
+func (a *account) quotaChecks() (checks []quotaCheck) {
 	l := a.client.gate.options.Limits
 	if name, limited := limitBlock(a.client.address); limited {
 		const many = "There are too many conversations from your address."
-		claims = append(claims, quotaCheck{budgetOwner{"address", name}, l.SessionsPerAddress, bridge.Cost{}, many})
+		checks = append(checks, quotaCheck{budgetOwner{"address", name}, l.SessionsPerAddress, bridge.Cost{}, many})
 	}
 	p := a.auth
 	if p.id != "" {
@@ -50,8 +50,8 @@ func (a *account) quotaChecks() (claims []quotaCheck) {
 		if p.grant.Sessions > 0 {
 			most = p.grant.Sessions
 		}
-		claims = append(
-			claims,
+		checks = append(
+			checks,
 			quotaCheck{
 				budgetOwner{"token", p.issuer + " " + p.id},
 				most, p.grant.budgetCost(),
@@ -64,20 +64,20 @@ func (a *account) quotaChecks() (claims []quotaCheck) {
 		if p.sessions > 0 {
 			most = p.sessions
 		}
-		claims = append(claims, quotaCheck{
+		checks = append(checks, quotaCheck{
 			budgetOwner{"key", p.issuer},
 			most, p.budget,
 			"There are too many conversations of this service at once.",
 		})
 	}
 	if p.identity != "" && p.personBudget != (bridge.Cost{}) {
-		claims = append(claims, quotaCheck{budgetOwner{"person", p.issuer + " " + p.identity}, -1, p.personBudget, ""})
+		checks = append(checks, quotaCheck{budgetOwner{"person", p.issuer + " " + p.identity}, -1, p.personBudget, ""})
 	}
-	return append(claims, quotaCheck{budgetOwner{"all", ""}, l.Sessions, bridge.Cost{}, "The gateway is full."})
+	return append(checks, quotaCheck{budgetOwner{"all", ""}, l.Sessions, bridge.Cost{}, "The gateway is full."})
 }
 
-// Caller returns an ID of the person: the token issuer and the person's identity, separated by a space. The block of
-// the client's address takes the place of a missing identity.
+// Caller returns an ID of the person: the token issuer and the person's identity, separated by a space. If the identity
+// is unknown, the address block of the client takes its place.
 func (a *account) Caller() string {
 	if a.auth.identity != "" {
 		return a.auth.issuer + " " + a.auth.identity
@@ -106,16 +106,16 @@ func (a *account) HasLimits() (tokens, dollars bool) {
 	return tokens, dollars
 }
 
-// BeginSession counts a new conversation, or rejects it, for example for lack of money. It reserves the cost of the
-// first turn. If fewer tokens are left than the turn may need, it reserves those that are left.
+// BeginSession counts a new conversation, or returns an error, for example if the budget is used up. It also reserves
+// the cost of the first turn. If fewer tokens are left than that turn may need, it reserves all tokens that are left.
 func (a *account) BeginSession(first bridge.Cost) error {
-	err := a.beginLocal()
+	err := a.admitLocally()
 	if err != nil {
 		return a.client.reportRefusal(err)
 	}
-	if err = a.beginInCluster(); err == nil && first != (bridge.Cost{}) {
+	if err = a.admitInCluster(); err == nil && first != (bridge.Cost{}) {
 		if a.nextReserve, err = a.reserveBudget(first); err == nil && a.nextReserve.Micros < first.Micros {
-			err = a.turnBudgetError(first)
+			err = a.newTurnBudgetRefusal(first)
 		}
 	}
 	if err != nil {
@@ -125,9 +125,9 @@ func (a *account) BeginSession(first bridge.Cost) error {
 	return nil
 }
 
-// ConsumeToken consumes a single-use token, or rejects a used one.
+// ConsumeToken marks a single-use token as used, or returns an error if it was used before.
 func (a *account) ConsumeToken() error {
-	if !a.auth.once || a.consumeOnce() {
+	if !a.auth.once || a.consumeSingleUseToken() {
 		return nil
 	}
 	return a.client.reportRefusal(&refusal{
@@ -135,7 +135,8 @@ func (a *account) ConsumeToken() error {
 	})
 }
 
-func (a *account) beginLocal() error {
+// admitLocally counts a conversation at this gateway, or returns an error if a limit is reached or a budget is used up.
+func (a *account) admitLocally() error {
 	g := a.client.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -144,12 +145,12 @@ func (a *account) beginLocal() error {
 	for _, c := range claims {
 		u := g.usageOf(c.budgetOwner)
 		if exceedsLimit(u.counts[sessions].local+1, c.limit) {
-			return tooManyError(c)
+			return newTooManyError(c)
 		}
 	}
 	for _, b := range a.budgetLimits() {
 		if g.usageOf(b.budgetOwner).remaining(b) <= 0 {
-			return g.budgetError(b)
+			return g.newBudgetError(b)
 		}
 	}
 	for _, c := range claims { // checked last, because a rate limiter does not take back what it has granted
@@ -168,9 +169,9 @@ func (a *account) beginLocal() error {
 	return nil
 }
 
-// countSession counts a conversation with its budget owners. Needs mu.
-func (a *account) countSession(claims []quotaCheck) {
-	for _, c := range claims {
+// countSession counts a conversation for each of its budget owners. The caller must hold mu.
+func (a *account) countSession(checks []quotaCheck) {
+	for _, c := range checks {
 		u := a.client.gate.usageOf(c.budgetOwner)
 		u.counts[sessions].local++
 		u.hasBudget = c.budget != (bridge.Cost{})
@@ -181,12 +182,12 @@ func (a *account) countSession(claims []quotaCheck) {
 	}
 }
 
-func tooManyError(c quotaCheck) error {
+func newTooManyError(c quotaCheck) error {
 	return &refusal{rule: "sessions of " + c.kind, code: bridge.CodeBusy, message: c.message, retry: retryLater}
 }
 
-// budgetError returns the rejection of a conversation whose budget is used up. Needs mu.
-func (g *Gate) budgetError(b budgetLimit) error {
+// newBudgetError returns the error for a conversation whose budget b is used up. The caller must hold mu.
+func (g *Gate) newBudgetError(b budgetLimit) error {
 	r := &refusal{rule: "budget of " + b.kind, code: bridge.CodeBusy, message: "The budget is used up."}
 	paid := g.usageOf(b.budgetOwner).counts[b.unit.spentResource()]
 	switch {
@@ -204,9 +205,9 @@ func (g *Gate) untilMidnight() time.Duration {
 	return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
 }
 
-// turnBudgetError rejects a conversation whose first turn exceeds the rest of the budget. The client may retry soon if
-// other conversations may return reserved budget, else after midnight.
-func (a *account) turnBudgetError(first bridge.Cost) error {
+// newTurnBudgetRefusal returns the error for a conversation whose first turn costs more than the rest of the budget.
+// The client may retry soon if other conversations may give back what they have reserved, and otherwise after midnight.
+func (a *account) newTurnBudgetRefusal(first bridge.Cost) error {
 	g := a.client.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -222,22 +223,22 @@ func (a *account) turnBudgetError(first bridge.Cost) error {
 	return r
 }
 
-// ContinueSession counts a conversation that was admitted by another gateway.
-func (a *account) ContinueSession(next bridge.Cost) {
+// CountTakenOverSession counts a conversation that another gateway had admitted and this gateway has taken over.
+func (a *account) CountTakenOverSession(nextCost bridge.Cost) {
 	g := a.client.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	claims := a.quotaChecks()
 	a.countSession(claims)
-	a.reserveTurn(next)
+	a.reserveTurn(nextCost)
 	for _, c := range claims {
 		g.markChanged(c.budgetOwner, inSessions)
 	}
 }
 
-// beginInCluster checks whether the other gateways leave room for a conversation that has begun at this gateway. It
-// blocks as long as the store does.
-func (a *account) beginInCluster() error {
+// admitInCluster reports to the store a conversation that this gateway has counted. It returns an error if all gateways
+// together exceed a limit. It blocks until the store answers.
+func (a *account) admitInCluster() error {
 	g := a.client.gate
 	claims := a.quotaChecks()
 	room := make([]bool, len(claims))
@@ -246,19 +247,20 @@ func (a *account) beginInCluster() error {
 		if room[i] = true; c.limit < 0 || c.kind == "all" { // each gateway limits its own capacity, which others do not share
 			continue
 		}
-		wg.Go(func() { room[i] = g.countSessions(c.budgetOwner, c.limit) })
+		wg.Go(func() { room[i] = g.reportSessions(c.budgetOwner, c.limit) })
 	}
 	wg.Wait()
 	for i, c := range claims {
 		if !room[i] {
-			return tooManyError(c)
+			return newTooManyError(c)
 		}
 	}
 	return nil
 }
 
-// consumeOnce consumes a single-use token, and reports whether it was unused at all gateways of the cluster.
-func (a *account) consumeOnce() bool {
+// consumeSingleUseToken marks a single-use token as used. isFirstUse is false if a gateway of the cluster had already
+// marked it.
+func (a *account) consumeSingleUseToken() (isFirstUse bool) {
 	g := a.client.gate
 	newGeneration := rand.Uint64N(1<<53-1) + 1 // a random generation, which tells this call's entry from others
 	ttl := max(a.auth.expires.Add(leeway).Sub(g.options.Now()), time.Second)
@@ -271,8 +273,8 @@ func (a *account) consumeOnce() bool {
 	return true
 }
 
-// ReserveCost reserves the maximum cost of one operation. got is less than maxCost if the budget has less left. settle
-// must be called once with the actual cost.
+// ReserveCost reserves the maximum cost of one operation, or what the budget has left if that is less. got is the
+// reserved cost. settle must be called once with the actual cost.
 func (a *account) ReserveCost(maxCost bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.client.gate
 	got, err = a.reserveBudget(maxCost)
@@ -287,22 +289,22 @@ func (a *account) ReserveCost(maxCost bridge.Cost) (got bridge.Cost, settle func
 	}, nil
 }
 
-// reserveBudget reserves tokens and money in all budgets that apply. It reserves as much as the tightest budget has left,
-// and "most" at most. It fails if a budget is used up. It blocks while the store answers.
-func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
+// reserveBudget reserves maxCost in all budgets that apply to the conversation. If one of them has less left, only that
+// much is reserved in each. It fails if a budget is used up. It blocks until the store answers.
+func (a *account) reserveBudget(maxCost bridge.Cost) (got bridge.Cost, err error) {
 	g := a.client.gate
-	budgets := slices.DeleteFunc(a.budgetLimits(), func(b budgetLimit) bool { return *b.unit.costField(&most) == 0 })
+	budgets := slices.DeleteFunc(a.budgetLimits(), func(b budgetLimit) bool { return *b.unit.costField(&maxCost) == 0 })
 	if len(budgets) == 0 {
-		return most, nil
+		return maxCost, nil
 	}
-	want := most
-	// Reserve in this gateway first, so that its other calls see the reservation at once. The store follows.
+	want := maxCost
+	// Reserve in this gateway first, so that its other calls see the reservation at once, and then in the store.
 	g.mu.Lock()
 	for _, b := range budgets {
 		left, wanted := g.usageOf(b.budgetOwner).remaining(b), b.unit.costField(&want)
 		if left <= 0 {
 			defer g.mu.Unlock()
-			return bridge.Cost{}, g.budgetError(b)
+			return bridge.Cost{}, g.newBudgetError(b)
 		}
 		*wanted = min(*wanted, left)
 	}
@@ -325,18 +327,18 @@ func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	for i, b := range budgets {
 		if grants[i] <= 0 {
 			a.addCost(unit.reservedResource, want, -1)
-			return bridge.Cost{}, g.budgetError(b)
+			return bridge.Cost{}, g.newBudgetError(b)
 		}
 	}
 	a.addCost(unit.reservedResource, bridge.Cost{Tokens: want.Tokens - got.Tokens, Micros: want.Micros - got.Micros}, -1)
 	return got, nil
 }
 
-// addCost adds a cost to the usage of each budget; times is 1 or -1. resourceOf selects the resource of a unit. Other
-// gateways get a report later. Needs mu.
-func (a *account) addCost(resourceOf func(unit) resource, cost bridge.Cost, times int) {
+// addCost adds cost to the usage of each budget if sign is 1, or subtracts it if sign is -1. resourceOf returns the
+// resource to change for a unit. Other gateways are told later. The caller must hold mu.
+func (a *account) addCost(resourceOf func(unit) resource, cost bridge.Cost, sign int) {
 	for _, b := range a.budgetLimits() {
-		if n := times * *b.unit.costField(&cost); n != 0 {
+		if n := sign * *b.unit.costField(&cost); n != 0 {
 			counts := &a.client.gate.usageOf(b.budgetOwner).counts[resourceOf(b.unit)]
 			counts.local = max(0, counts.local+n)
 			a.client.gate.markChanged(b.budgetOwner, b.unit)
@@ -344,18 +346,18 @@ func (a *account) addCost(resourceOf func(unit) resource, cost bridge.Cost, time
 	}
 }
 
-// releaseReserve returns the reservation for the next turn. Needs mu.
+// releaseReserve gives back the reservation for the next turn. The caller must hold mu.
 func (a *account) releaseReserve() {
 	a.addCost(unit.reservedResource, a.nextReserve, -1)
 	a.nextReserve = bridge.Cost{}
 }
 
-// reserveTurn reserves the next turn, as far as this gateway knows the budgets. The results left and most are the rest
-// and the limit of the tightest budget in each unit. Needs mu.
-func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
+// reserveTurn reserves the cost of the next turn in the budgets, as this gateway knows them, without asking the store.
+// It returns what is left of the tightest budget in each unit, and that budget's limit. The caller must hold mu.
+func (a *account) reserveTurn(nextCost bridge.Cost) (remaining, limit bridge.Cost) {
 	a.releaseReserve()
 	for _, b := range a.budgetLimits() {
-		l, m := b.unit.costField(&left), b.unit.costField(&most)
+		l, m := b.unit.costField(&remaining), b.unit.costField(&limit)
 		u := a.client.gate.usageOf(b.budgetOwner)
 		here := u.remaining(b)
 		if b.unit == inMicros { // do not begin a turn with money that others may have reserved
@@ -364,28 +366,29 @@ func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 		if *m == 0 || here < *l {
 			*l, *m = here, b.limit
 		}
-		n := b.unit.costField(&next)
+		n := b.unit.costField(&nextCost)
 		*n = max(0, min(*n, *l))
 	}
 	if a.sessionUsages != nil {
-		a.nextReserve = next
-		a.addCost(unit.reservedResource, next, 1)
+		a.nextReserve = nextCost
+		a.addCost(unit.reservedResource, nextCost, 1)
 	}
-	return left, most
+	return remaining, limit
 }
 
-// RecordCost counts a cost in all budgets, and reserves the next turn. The results left and most are the rest and the
-// limit of the tightest budget in each unit.
-func (a *account) RecordCost(cost, next bridge.Cost) (left, most bridge.Cost) {
+// RecordCost counts a cost in all budgets, and reserves the cost of the next turn. It returns what is left of the
+// tightest budget in each unit, and that budget's limit.
+func (a *account) RecordCost(cost, nextCost bridge.Cost) (remaining, limit bridge.Cost) {
 	g := a.client.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a.addCost(unit.spentResource, cost, 1)
-	return a.reserveTurn(next)
+	return a.reserveTurn(nextCost)
 }
 
-// ParkSession counts the conversation as waiting for its lost caller. It returns false if too many wait already.
-func (a *account) ParkSession() bool {
+// ParkSession counts the conversation as parked: its caller was lost and may return. ok is false if too many
+// conversations are parked already.
+func (a *account) ParkSession() (ok bool) {
 	g := a.client.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -409,7 +412,7 @@ func (a *account) ParkSession() bool {
 	return true
 }
 
-// UnparkSession records that the caller has returned.
+// UnparkSession records that the caller of a parked conversation has returned.
 func (a *account) UnparkSession() {
 	g := a.client.gate
 	g.mu.Lock()
@@ -425,7 +428,7 @@ func (a *account) unparkLocked() {
 	a.parkedUsages = nil
 }
 
-// End releases everything the conversation held.
+// End releases all counts and reservations of the conversation.
 func (a *account) End() {
 	g := a.client.gate
 	g.mu.Lock()

@@ -9,27 +9,29 @@ import (
 )
 
 const (
-	// smallBody is the size that every request may send without being counted, in bytes.
+	// smallBody is the size, in bytes, up to which a request's body is not counted.
 	smallBody = 64 << 10
-	// bodyWait limits how long a request waits for others to release their bodies.
+	// bodyWait limits how long a request waits until other requests have released their bodies.
 	bodyWait = 5 * time.Second
-	// bodyRetry is the time after which a client is asked to retry when its request has waited for bodyWait.
+	// bodyRetry is the Retry-After of a request that was rejected after bodyWait.
 	bodyRetry = 5 * time.Second
 
-	// minBodyRate is the rate, in bytes a second since its reservation, at which a body must arrive while others wait. A
-	// client must not block them by sending nothing.
+	// minBodyRate is the minimum average rate of a body, in bytes a second, since its newest reservation. A slower body
+	// loses its reservation if other bodies wait. So a client cannot block the others by sending nothing.
 	minBodyRate = 64 << 10
-	// bodyGrace is the time after a reservation in which the body may arrive more slowly, for example after a lost packet.
+	// bodyGrace is the time after a reservation in which the body may be slower than minBodyRate, for example because a
+	// packet was lost.
 	bodyGrace = 2 * time.Second
 
-	// slowBodyCheck is the interval at which a waiting request checks for slow bodies.
+	// slowBodyCheck is the interval at which a waiting request looks for bodies that are too slow.
 	slowBodyCheck = 250 * time.Millisecond
 
-	// maxBodyWaits limits the waiting requests of one address or key: more are rejected at once.
+	// maxBodyWaits limits the requests of one address or key that wait. Further requests are rejected at once.
 	maxBodyWaits = 8
 )
 
-// errTooManyBytes rejects a body that waited too long for memory: the bodies of all requests share a limit.
+// errTooManyBytes rejects a request whose body has waited too long for memory. The bodies of all requests share a
+// limit.
 var errTooManyBytes = &refusal{
 	rule: "bodies", code: bridge.CodeBusy, status: http.StatusServiceUnavailable, retry: bodyRetry,
 	message: "Too many request bytes are in progress: send this request again in a moment.",
@@ -41,7 +43,7 @@ var errSlowBody = &refusal{
 	message: "The request came too slowly while others were waiting: send it again in a moment.",
 }
 
-// requestBody is the body of a request. Its bytes are counted from when they are read until the body is closed.
+// requestBody is the body of a request. Each byte is counted from when it is read until the body is closed.
 type requestBody struct {
 	io.ReadCloser
 	client    *Client
@@ -57,21 +59,22 @@ type requestBody struct {
 	isEvicted  bool      // its reservation was given to another request
 }
 
-// isSlow reports whether the body arrives more slowly than minBodyRate and bodyGrace allow. Needs the gate's mu.
+// isSlow reports whether the body arrives more slowly than minBodyRate and bodyGrace allow. The caller must hold the
+// gate's mu.
 func (b *requestBody) isSlow(now time.Time) bool {
 	elapsed := now.Sub(b.reservedAt)
 	return b.reserved+smallBody > b.read && elapsed >= bodyGrace && float64(b.read-b.readBefore) < minBodyRate*elapsed.Seconds()
 }
 
-// bodyQuota limits the bodies of one owner, in megabytes.
+// bodyQuota limits the bytes in memory of all request bodies of one owner. limit is in MiB.
 type bodyQuota struct {
 	*ownerUsage
 	limit int
 }
 
-// CountedBody counts the bytes of a request's body in the quotas of gateway, address and key. Close the body when its
-// bytes are no longer kept. If the quotas have no room, a read waits for 5 s, and then fails with a [*bridge.Error]
-// ([HTTPStatus] 503).
+// CountedBody returns the request's body. Its bytes count towards the quotas of the gateway, the address and the key.
+// Close the body when its bytes are no longer kept. If the quotas have no room, a read waits for 5 s, and then fails
+// with a [*bridge.Error] whose [RefusalStatusOrZero] is 503.
 func (cl *Client) CountedBody(r *http.Request) io.ReadCloser {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
@@ -95,7 +98,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		if b.length >= 0 { // reserve all at once: two bodies that wait for each other's second half would deadlock
 			moreBytes = b.length - b.read
 		}
-		if err := b.reserveBytes(moreBytes); err != nil {
+		if err := b.awaitBytes(moreBytes); err != nil {
 			b.isRefused = true
 			return 0, err
 		}
@@ -116,8 +119,8 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reserveBytes reserves moreBytes, or waits until there is room for them.
-func (b *requestBody) reserveBytes(moreBytes int64) error {
+// awaitBytes reserves moreBytes. It blocks until there is room for them, but at most for bodyWait.
+func (b *requestBody) awaitBytes(moreBytes int64) error {
 	g := b.client.gate
 	timeout := time.After(bodyWait)
 	for waits := false; ; waits = true {
@@ -125,7 +128,7 @@ func (b *requestBody) reserveBytes(moreBytes int64) error {
 		if waits {
 			b.countWaiting(-1)
 		}
-		ok := b.takeBytes(moreBytes) || b.evictSlow(moreBytes) && b.takeBytes(moreBytes)
+		ok := b.tryReserveBytes(moreBytes) || b.evictSlowBodies(moreBytes) && b.tryReserveBytes(moreBytes)
 		if ok || !b.countWaiting(1) {
 			g.mu.Unlock()
 			if !ok {
@@ -147,8 +150,8 @@ func (b *requestBody) reserveBytes(moreBytes int64) error {
 	}
 }
 
-// countWaiting counts a request that begins (n is 1) or stops (n is -1) to wait. It returns false, and counts nothing,
-// if too many of its address or key already wait. Needs the gate's mu.
+// countWaiting records that a request begins to wait (n is 1) or stops waiting (n is -1). It returns false, and counts
+// nothing, if too many requests of the same address or key wait already. The caller must hold the gate's mu.
 func (b *requestBody) countWaiting(n int) (ok bool) {
 	clientShares := b.shares[1:] // the first is the whole gateway's
 	for _, s := range clientShares {
@@ -162,27 +165,28 @@ func (b *requestBody) countWaiting(n int) (ok bool) {
 	return true
 }
 
-// evictSlow makes room for more bytes of b: it takes unused memory away from other bodies that are sent too slowly and
-// share a full quota with b. Those requests then fail. It reports whether there was such a body. Needs the gate's mu.
-func (b *requestBody) evictSlow(moreBytes int64) (some bool) {
+// evictSlowBodies makes room for moreBytes of b. It takes the reserved but unused bytes away from other bodies that
+// arrive too slowly and share a full quota with b. The requests with those bodies then fail. The caller must hold the
+// gate's mu.
+func (b *requestBody) evictSlowBodies(moreBytes int64) (hasEvicted bool) {
 	now := time.Now()
 	for other := range b.client.gate.bodies {
 		if other == b || !other.isSlow(now) || !b.competesWith(other, moreBytes) {
 			continue
 		}
-		// The delivered bytes stay counted: they stay in memory until the request has failed.
+		// The bytes that have arrived stay counted, because they stay in memory until the request has failed.
 		unused := other.reserved + smallBody - other.read
 		for _, s := range other.shares {
 			s.bodies -= unused
 		}
 		other.reserved -= unused
-		other.isEvicted, some = true, true
+		other.isEvicted, hasEvicted = true, true
 	}
-	return some
+	return hasEvicted
 }
 
-// competesWith reports whether both bodies count towards the same quota, and this quota has no room for moreBytes.
-// Needs the gate's mu.
+// competesWith reports whether b and other share a quota that has no room for moreBytes. The caller must hold the
+// gate's mu.
 func (b *requestBody) competesWith(other *requestBody, moreBytes int64) bool {
 	for _, s := range b.shares {
 		if s.limit < 0 || s.bodies+moreBytes <= int64(s.limit)<<20 {
@@ -197,8 +201,8 @@ func (b *requestBody) competesWith(other *requestBody, moreBytes int64) bool {
 	return false
 }
 
-// takeBytes reserves moreBytes if there is room. Needs the gate's mu.
-func (b *requestBody) takeBytes(moreBytes int64) bool {
+// tryReserveBytes reserves moreBytes if there is room. The caller must hold the gate's mu.
+func (b *requestBody) tryReserveBytes(moreBytes int64) (ok bool) {
 	g, l := b.client.gate, b.client.gate.options.Limits
 	if b.shares == nil {
 		b.shares = []bodyQuota{{g.usageOf(budgetOwner{"all", ""}), l.BodyMegabytes}}
@@ -223,8 +227,8 @@ func (b *requestBody) takeBytes(moreBytes int64) bool {
 	return true
 }
 
-// Close releases the reservation. It does not close the original body, because that would wait for the rest of the
-// body. http.Server closes it.
+// Close releases the reservation. It does not close the original body, because that would block until the rest of the
+// body has arrived. http.Server closes it.
 func (b *requestBody) Close() error {
 	g := b.client.gate
 	g.mu.Lock()

@@ -32,7 +32,7 @@ func TestBodies(t *testing.T) {
 			t.Helper()
 			_, err := io.Copy(io.Discard, b)
 			var e *bridge.Error
-			if (err == nil) != want || err != nil && (!errors.As(err, &e) || HTTPStatus(e) != 503 || e.Retry <= 0) {
+			if (err == nil) != want || err != nil && (!errors.As(err, &e) || RefusalStatusOrZero(e) != 503 || e.Retry <= 0) {
 				t.Errorf("read: %v", err)
 			}
 			if err != nil {

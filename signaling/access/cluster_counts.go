@@ -12,27 +12,28 @@ import (
 )
 
 const (
-	// leaseTime limits how long other gateways count the usage of a gateway that has died. A live one reports again
-	// every leaseEvery.
+	// leaseTime limits how long a gateway's report counts at the others. After it, the usage of a gateway that has died
+	// no longer counts. A running gateway reports again every leaseEvery.
 	leaseTime  = 15 * time.Second
 	leaseEvery = 5 * time.Second
-	// budgetTime is the lifetime of spending records. A budget is for a day (UTC), and the clocks of gateways may differ.
+	// budgetTime is the lifetime of spending records in the store. It exceeds a day (UTC), the period of a budget,
+	// because the clocks of gateways may differ.
 	budgetTime = 48 * time.Hour
-	// maxReports limits the reports that are sent to the store at the same time.
+	// maxReports limits how many reports are sent to the store concurrently.
 	maxReports = 16
 )
 
-// counter is something that gateways count together: an owner's conversations, or its usage in one unit.
+// counter names a count that all gateways share: an owner's conversations, or its usage in one unit.
 type counter struct {
 	budgetOwner
 	unit unit // or inSessions
 }
 
-// inSessions marks a [counter] of conversations. It takes the place of a unit, because conversations have no budget.
+// inSessions is the unit of a [counter] that counts conversations instead of tokens or money.
 const inSessions = units
 
-// clusterCounts holds the counts that the gateways of a cluster share. Each reports its own part. While the store is
-// unavailable, each counts alone.
+// clusterCounts shares the counts among the gateways of a cluster. Each gateway reports its own usage to the store.
+// While the store is unavailable, each gateway counts alone.
 type clusterCounts struct {
 	store   store.Store
 	node    string
@@ -45,7 +46,7 @@ type clusterCounts struct {
 	changedCounters map[counter]bool
 }
 
-func newShared(s store.Store, node string) *clusterCounts {
+func newClusterCounts(s store.Store, node string) *clusterCounts {
 	return &clusterCounts{
 		store:           cmp.Or(s, store.NewMemory()),
 		node:            node,
@@ -55,7 +56,8 @@ func newShared(s store.Store, node string) *clusterCounts {
 	}
 }
 
-// markChanged records that an owner's usage has changed in this unit, or its number of conversations (inSessions). Needs mu.
+// markChanged records that an owner's usage in unit u has changed, or the number of its conversations if u is
+// inSessions. The caller must hold mu.
 func (g *Gate) markChanged(s budgetOwner, u unit) {
 	if h := g.cluster; s.kind != "all" {
 		h.changedCounters[counter{s, u}] = true
@@ -66,7 +68,7 @@ func (g *Gate) markChanged(s budgetOwner, u unit) {
 	}
 }
 
-// hasPending reports whether an owner has unreported changes. Needs the gate's mu.
+// hasPending reports whether an owner has unreported changes. The caller must hold the gate's mu.
 func (c *clusterCounts) hasPending(s budgetOwner) bool {
 	for u := range inSessions + 1 {
 		if c.changedCounters[counter{s, u}] {
@@ -81,21 +83,21 @@ func (g *Gate) runPublisher() {
 	renew := time.NewTicker(leaseEvery)
 	defer renew.Stop()
 	for {
-		all := false
+		includeUnchanged := false
 		select {
 		case <-g.cluster.wake:
 		case <-renew.C:
-			all = true
+			includeUnchanged = true
 		case <-g.cluster.stop:
 			return
 		}
-		g.publishCounters(g.dueCounters(all))
+		g.publishCounters(g.takeDueCounters(includeUnchanged))
 	}
 }
 
-// dueCounters returns the counters to report. With all, it adds those whose last report would expire, and the budgets
-// in use here.
-func (g *Gate) dueCounters(all bool) (due []counter) {
+// takeDueCounters returns the changed counters, and marks them as reported. If includeUnchanged is true, it also
+// returns all other counters in use at this gateway, because their last report would expire.
+func (g *Gate) takeDueCounters(includeUnchanged bool) (due []counter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for s, u := range g.usages {
@@ -105,7 +107,7 @@ func (g *Gate) dueCounters(all bool) (due []counter) {
 				used := u.counts[unit.reservedResource()].local + u.counts[unit.spentResource()].local
 				inUse = used > 0 || u.hasBudget && u.isRunning()
 			}
-			if c := (counter{s, unit}); s.kind != "all" && (g.cluster.changedCounters[c] || all && inUse) {
+			if c := (counter{s, unit}); s.kind != "all" && (g.cluster.changedCounters[c] || includeUnchanged && inUse) {
 				due = append(due, c)
 			}
 		}
@@ -114,13 +116,14 @@ func (g *Gate) dueCounters(all bool) (due []counter) {
 	return due
 }
 
+// publishCounters reports the counters to the store, and blocks until all are reported.
 func (g *Gate) publishCounters(list []counter) {
 	var work errgroup.Group
 	work.SetLimit(maxReports)
 	for _, c := range list {
 		work.Go(func() error {
 			if c.unit == inSessions {
-				g.countSessions(c.budgetOwner, -1)
+				g.reportSessions(c.budgetOwner, -1)
 			} else {
 				g.reserveInCluster(budgetLimit{c.budgetOwner, c.unit, 0}, 0)
 			}
@@ -130,9 +133,9 @@ func (g *Gate) publishCounters(list []counter) {
 	work.Wait()
 }
 
-// countSessions reports an owner's conversations to the store. It returns false if all gateways together would exceed
-// the limit. A negative limit means none. Without the store, it returns true.
-func (g *Gate) countSessions(s budgetOwner, limit int) bool {
+// reportSessions reports the number of an owner's conversations to the store. isWithinLimit is false if all gateways
+// together would exceed limit. A negative limit means no limit. If the store is unavailable, isWithinLimit is true.
+func (g *Gate) reportSessions(s budgetOwner, limit int) (isWithinLimit bool) {
 	g.mu.Lock()
 	g.cluster.order++
 	order, local := g.cluster.order, g.usageOf(s).counts[sessions].local
@@ -142,9 +145,10 @@ func (g *Gate) countSessions(s budgetOwner, limit int) bool {
 	return ok || err != nil
 }
 
-// reserveInCluster reports this gateway's usage of a budget to the store, with want as a new reservation. It returns
-// how much of want fits beside the usage of the other gateways. Without the store, their last known usage counts.
-func (g *Gate) reserveInCluster(b budgetLimit, want int) (got int) {
+// reserveInCluster reports this gateway's usage of a budget to the store, and reserves up to the requested amount. It
+// returns the amount reserved: as much as the usage of all gateways leaves. If the store is unavailable, it assumes the
+// last known usage of the other gateways.
+func (g *Gate) reserveInCluster(b budgetLimit, requested int) (reserved int) {
 	g.mu.Lock()
 	g.cluster.order++
 	u, order := g.usageOf(b.budgetOwner), g.cluster.order
@@ -152,21 +156,21 @@ func (g *Gate) reserveInCluster(b budgetLimit, want int) (got int) {
 	held, paid := &u.counts[b.unit.reservedResource()], &u.counts[b.unit.spentResource()]
 	r := store.Reservation{
 		Name: unitNames[b.unit] + "/" + b.kind + "/" + b.name, Period: u.day, Member: g.cluster.node, Order: order,
-		Usage: store.BudgetUsage{Reserved: held.local, Spent: paid.local}, Want: want, Limit: b.limit, TTL: leaseTime, SpentTTL: leaseTime,
+		Usage: store.BudgetUsage{Reserved: held.local, Spent: paid.local}, Want: requested, Limit: b.limit, TTL: leaseTime, SpentTTL: leaseTime,
 	}
 	if r.Usage.Spent > 0 { // without spending, the record need not outlive leaseTime
 		r.SpentTTL = budgetTime
 	}
 	known := store.BudgetUsage{Reserved: held.remote, Spent: paid.remote}
 	g.mu.Unlock()
-	got, others, err := g.cluster.store.Reserve(context.Background(), r)
+	reserved, others, err := g.cluster.store.Reserve(context.Background(), r)
 	if err != nil {
-		return r.Grant(known)
+		return r.AmountWithinLimit(known)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if u.lastReports[b.unit] == order && u.day == r.Period { // else the answer is outdated: a newer call was made, or a new day has begun
 		held.remote, paid.remote = others.Reserved, others.Spent
 	}
-	return got
+	return reserved
 }

@@ -66,7 +66,7 @@ func TestSessionsAmongGateways(t *testing.T) {
 		b.cluster.stop = make(chan struct{})
 
 		moved := a.TrunkAccount("line", 1) // from b
-		moved.ContinueSession(bridge.Cost{})
+		moved.CountTakenOverSession(bridge.Cost{})
 		begins(t, a.TrunkAccount("line", 2), false)
 		moved.End()
 		begins(t, a.TrunkAccount("line", 2), true)

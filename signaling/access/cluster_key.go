@@ -15,18 +15,20 @@ import (
 	"voxgate/bridge"
 )
 
-// ProxiedHeader is the header of a request proxied by another gateway: it identifies the client, in place of its
-// credentials.
+// ProxiedHeader is the header of a request that another gateway proxies. It contains the client's signed identity and
+// replaces the client's credentials.
 const ProxiedHeader = "Voxgate-Passed"
 
-// forwardedLifetime is the validity of a signed identity. A request reaches another gateway within milliseconds. The
-// rest allows for clocks that differ by the leeway.
+// forwardedLifetime is the lifetime of a signed identity. A request reaches another gateway within milliseconds. The
+// rest of the time allows for gateways whose clocks differ, by up to leeway.
 const forwardedLifetime = 10 * time.Second
 
-// ClusterKey authenticates gateways that share a Redis. The zero value belongs to a gateway without a cluster.
+// ClusterKey is the key with which gateways that share a Redis authenticate each other. The zero value belongs to a
+// gateway without a cluster.
 type ClusterKey struct{ key []byte }
 
-// NewClusterKey derives the key from the shared secret; empty means no cluster.
+// NewClusterKey derives the key from the shared secret. For an empty secret, which means no cluster, it returns the
+// zero value.
 func NewClusterKey(secret string) (ClusterKey, error) {
 	if secret == "" {
 		return ClusterKey{}, nil
@@ -37,8 +39,8 @@ func NewClusterKey(secret string) (ClusterKey, error) {
 
 // SignNode returns the name of a gateway in the store: name, URL and signature. Without the signature, anyone who can
 // write to the store could redirect requests.
-func (c ClusterKey) SignNode(name, at string) string {
-	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(c.sign(name+" "+at))
+func (c ClusterKey) SignNode(name, rawURL string) string {
+	return name + " " + rawURL + " " + base64.RawURLEncoding.EncodeToString(c.sign(name+" "+rawURL))
 }
 
 func (c ClusterKey) sign(text string) []byte {
@@ -47,7 +49,7 @@ func (c ClusterKey) sign(text string) []byte {
 	return mac.Sum(nil)
 }
 
-// nodeURL returns the URL of a node, or nil if it has none, or no valid signature.
+// nodeURL returns the URL in a gateway's name in the store, or nil if the name has no URL or no valid signature.
 func (c ClusterKey) nodeURL(node string) *url.URL {
 	i := strings.LastIndexByte(node, ' ')
 	if c.key == nil || i < 0 {
@@ -65,7 +67,7 @@ func (c ClusterKey) nodeURL(node string) *url.URL {
 	return u
 }
 
-// NodeURL returns the URL of another gateway, or nil if it has none, or no valid signature.
+// NodeURL returns the URL in another gateway's name in the store, or nil if the name has no URL or no valid signature.
 func (cl *Client) NodeURL(node string) *url.URL {
 	if cl.gate == nil {
 		return nil
@@ -73,7 +75,7 @@ func (cl *Client) NodeURL(node string) *url.URL {
 	return cl.gate.options.ClusterKey.nodeURL(node)
 }
 
-// forwardedClaims identify the client of a request between gateways.
+// forwardedClaims is the client's identity that one gateway signs for another.
 type forwardedClaims struct {
 	jwt.RegisteredClaims
 	Request   string   `json:"request"` // method and path of the only request that the claims are valid for
@@ -86,8 +88,8 @@ type forwardedClaims struct {
 
 func requestLine(r *http.Request) string { return r.Method + " " + r.URL.Path }
 
-// SignForward replaces the credentials of a request to another gateway by a signed identity. token replaces the access
-// token of the request unless it is empty.
+// SignForward prepares a request to be sent to another gateway: it replaces the client's credentials by a signed
+// identity. If token is not empty, it is used instead of the access token of the request.
 func (cl *Client) SignForward(r *http.Request, token string) {
 	for _, name := range []string{"Authorization", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"} {
 		r.Header.Del(name)
@@ -120,8 +122,9 @@ func (cl *Client) SignForward(r *http.Request, token string) {
 	r.Header.Set(ProxiedHeader, signed)
 }
 
-// parseForwarded returns the identity signed by another gateway, or nil.
-func (g *Gate) parseForwarded(r *http.Request) *forwardedClaims {
+// verifyForwardedClaims returns the client's identity that another gateway has signed for this request, or nil if the
+// request has none that is valid.
+func (g *Gate) verifyForwardedClaims(r *http.Request) *forwardedClaims {
 	proxied := r.Header.Get(ProxiedHeader)
 	if proxied == "" || g.options.ClusterKey.key == nil {
 		return nil
@@ -144,8 +147,8 @@ func (g *Gate) parseForwarded(r *http.Request) *forwardedClaims {
 	return c
 }
 
-// serverKey returns the server key of the client: the key that another gateway has forwarded, or else the key that
-// token is.
+// serverKey returns the client's server key: the key that another gateway has verified and forwarded, or otherwise the
+// key in token.
 func (cl *Client) serverKey(token string) (Key, error) {
 	if c := cl.forwarded; c != nil && c.Server {
 		return Key{Name: c.Key, May: c.May}, nil
@@ -153,9 +156,8 @@ func (cl *Client) serverKey(token string) (Key, error) {
 	return cl.gate.keys.findKey(token)
 }
 
-// actingCaller returns the identity and the grant of a client that wants to control a conversation. Its token may have
-// expired.
-func (cl *Client) actingCaller(token string) (who bridge.Origin, grant Grant, err error) {
+// identifyCaller returns the identity and the grant of a client. It accepts an expired token.
+func (cl *Client) identifyCaller(token string) (who bridge.Origin, grant Grant, err error) {
 	if c := cl.forwarded; c != nil && !c.Server && c.Key != "" {
 		return bridge.Origin{Key: c.Key, Identity: c.Person}, Grant{Protocols: c.Protocols}, nil
 	}

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TTLCache keeps values for at least one Period after their last use, and for at most two. It is not safe for
-// concurrent use.
+// TTLCache drops each value between one and two Periods after its last use. It is not safe for concurrent use.
 type TTLCache[K comparable, V any] struct {
 	Period time.Duration
 
@@ -18,9 +17,9 @@ type TTLCache[K comparable, V any] struct {
 }
 
 // Get returns the value of a key, and marks it as used.
-func (t *TTLCache[K, V]) Get(now time.Time, key K) (V, bool) {
+func (t *TTLCache[K, V]) Get(now time.Time, key K) (v V, ok bool) {
 	t.rotate(now)
-	v, ok := t.current[key]
+	v, ok = t.current[key]
 	if !ok {
 		if v, ok = t.previous[key]; ok {
 			t.current[key] = v
@@ -35,6 +34,7 @@ func (t *TTLCache[K, V]) Put(now time.Time, key K, v V) {
 	t.current[key] = v
 }
 
+// rotate drops the values that were not used for a whole Period.
 func (t *TTLCache[K, V]) rotate(now time.Time) {
 	switch since := now.Sub(t.rotatedAt); {
 	case since < t.Period:
@@ -47,15 +47,15 @@ func (t *TTLCache[K, V]) rotate(now time.Time) {
 	t.current, t.rotatedAt = map[K]V{}, now
 }
 
-// Limits of wrong passwords per address: ten at once, for typing errors, then ten a minute. Five million passwords take
-// almost a year.
+// Limits of wrong passwords per address: ten at once, for typing errors, and then ten a minute. At this rate, trying
+// five million passwords takes almost a year.
 const (
 	maxFailures     = 10
 	failureInterval = 6 * time.Second
 )
 
 // FailedAttempts slows down password guessing, by IPv4 address or IPv6 /64 block (RFC 6177). It is safe for concurrent
-// use. Tokens and keys do not need it: they have 128 random bits or a signature.
+// use. It is not needed for tokens and keys, which cannot be guessed: they have 128 random bits or a signature.
 type FailedAttempts struct {
 	mu     sync.Mutex
 	recent TTLCache[netip.Prefix, *rate.Limiter]
@@ -63,12 +63,12 @@ type FailedAttempts struct {
 
 // NewFailedAttempts returns a FailedAttempts that has counted no wrong password.
 func NewFailedAttempts() *FailedAttempts {
-	// The period is the time until a limiter is full again.
+	// After this period without use, a limiter is full again, so dropping it loses nothing.
 	return &FailedAttempts{recent: TTLCache[netip.Prefix, *rate.Limiter]{Period: maxFailures * failureInterval}}
 }
 
-// IsBlocked reports whether an address has tried too many wrong passwords. Then the next password must not be checked,
-// even if it is right.
+// IsBlocked reports whether an address has tried too many wrong passwords. If so, the next password must be rejected
+// without a check, even if it is right.
 func (f *FailedAttempts) IsBlocked(now time.Time, from netip.Addr) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

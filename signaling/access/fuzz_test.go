@@ -73,7 +73,7 @@ func FuzzToken(f *testing.F) {
 		v := access.From(gate.WithClient(r))
 		err := v.Authorize(&bridge.SessionRequest{Origin: bridge.Origin{Protocol: "web"}}, first)
 		var refused *bridge.Error
-		if !errors.As(err, &refused) || refused.Message == "" || access.HTTPStatus(refused) == 0 {
+		if !errors.As(err, &refused) || refused.Message == "" || access.RefusalStatusOrZero(refused) == 0 {
 			t.Fatalf("let in, or refused without a word: %v", err)
 		}
 	})

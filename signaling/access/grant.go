@@ -28,55 +28,57 @@ type Grant struct {
 	Agents []string       `json:"agents,omitempty"` // agents of the operator that the client may choose; empty means all
 }
 
-// maxGrantSeconds limits the length of a conversation: 31 years. Longer times overflow nanoseconds.
+// maxGrantSeconds limits the length of a conversation, in seconds: 31 years. Much longer times would overflow a
+// time.Duration.
 const maxGrantSeconds = 1_000_000_000
 
-// isProtocol reports whether a pattern of [Grant.Protocols] matches the name of an existing protocol.
-func isProtocol(pattern string) bool {
+// isKnownProtocol reports whether a pattern of [Grant.Protocols] matches the name of an existing protocol.
+func isKnownProtocol(pattern string) bool {
 	return slices.ContainsFunc(bridge.ProtocolNames(bridge.InGrants), func(protocol string) bool {
 		return bridge.MatchesAny([]string{pattern}, protocol)
 	})
 }
 
-// checkNames rejects unknown protocols and agents. Otherwise a token with them would fail only in use. A pattern must
-// match an agent of folder. Errors begin with the path of the grant, the parameter at.
-func (g *Grant) checkNames(at string, folder *agents.Folder) error {
+// checkNames returns an error if the grant names an unknown protocol or agent. Without this check, the mistake would
+// show only when a client uses the token. A pattern must match at least one agent of folder. field is the path of the
+// grant, for errors.
+func (g *Grant) checkNames(field string, folder *agents.Folder) error {
 	for i, pattern := range g.Protocols {
-		if !isProtocol(pattern) {
-			return fmt.Errorf("%s.doors[%d]: %q is none of %s", at, i, pattern, strings.Join(bridge.ProtocolNames(bridge.InGrants), ", "))
+		if !isKnownProtocol(pattern) {
+			return fmt.Errorf("%s.doors[%d]: %q is none of %s", field, i, pattern, strings.Join(bridge.ProtocolNames(bridge.InGrants), ", "))
 		}
 	}
 	names := folder.Names()
 	for i, pattern := range g.Agents {
 		if !slices.ContainsFunc(names, func(name string) bool { return bridge.MatchesAny([]string{pattern}, name) }) {
-			return fmt.Errorf("%s.agents[%d]: unknown agent %q", at, i, pattern)
+			return fmt.Errorf("%s.agents[%d]: unknown agent %q", field, i, pattern)
 		}
 	}
 	if a := g.Agent; a != nil && a.Agent == nil && !slices.Contains(names, a.Name) {
-		return fmt.Errorf("%s.agent: unknown agent %q", at, a.Name)
+		return fmt.Errorf("%s.agent: unknown agent %q", field, a.Name)
 	}
 	return nil
 }
 
-// checkValues rejects invalid grants.
-func (g *Grant) checkValues(at string) error {
+// checkValues returns an error if a value of the grant is invalid.
+func (g *Grant) checkValues(field string) error {
 	for name, list := range map[string][]string{"doors": g.Protocols, "models": g.Models, "tools": g.Tools, "agents": g.Agents} {
 		for i, pattern := range list {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-				return fmt.Errorf("%s.%s[%d] %q is not a valid name or pattern", at, name, i, pattern)
+				return fmt.Errorf("%s.%s[%d] %q is not a valid name or pattern", field, name, i, pattern)
 			}
 		}
 	}
 	for name, n := range map[string]int{"maxSeconds": g.MaxSeconds, "sessions": g.Sessions, "tokens": g.Tokens} {
 		if n < 0 {
-			return fmt.Errorf("%s.%s %d is negative", at, name, n)
+			return fmt.Errorf("%s.%s %d is negative", field, name, n)
 		}
 	}
 	if g.MaxSeconds > maxGrantSeconds {
-		return fmt.Errorf("%s.maxSeconds %d is more than %d", at, g.MaxSeconds, maxGrantSeconds)
+		return fmt.Errorf("%s.maxSeconds %d is more than %d", field, g.MaxSeconds, maxGrantSeconds)
 	}
 	if g.Dollars < 0 {
-		return fmt.Errorf("%s.dollars %g is negative", at, g.Dollars)
+		return fmt.Errorf("%s.dollars %g is negative", field, g.Dollars)
 	}
 	return nil
 }
@@ -86,20 +88,20 @@ func (g *Grant) budgetCost() bridge.Cost {
 	return bridge.Cost{Tokens: g.Tokens, Micros: bridge.ToMicros(g.Dollars)}
 }
 
-// restrictTo completes a grant with its issuer's limits, which are in the parameter most. It returns an error if the
-// grant exceeds these limits or is invalid. Errors begin with the path of the grant, the parameter at.
-func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
-	if err := g.checkValues(at); err != nil {
+// restrictTo returns g after filling in limits from maximum, its issuer's grant, where g sets no limit. It returns an
+// error if g is invalid or exceeds maximum. field is the path of g, for errors.
+func (g Grant) restrictTo(maximum Grant, field string) (Grant, error) {
+	if err := g.checkValues(field); err != nil {
 		return g, err
 	}
 	lists := []struct {
 		name      string
 		own, most *[]string
 	}{
-		{"doors", &g.Protocols, &most.Protocols},
-		{"models", &g.Models, &most.Models},
-		{"tools", &g.Tools, &most.Tools},
-		{"agents", &g.Agents, &most.Agents},
+		{"doors", &g.Protocols, &maximum.Protocols},
+		{"models", &g.Models, &maximum.Models},
+		{"tools", &g.Tools, &maximum.Tools},
+		{"agents", &g.Agents, &maximum.Agents},
 	}
 	for _, l := range lists {
 		if len(*l.own) == 0 && l.name != "tools" {
@@ -108,60 +110,60 @@ func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
 		}
 		for i, name := range *l.own {
 			if (len(*l.most) > 0 || l.name == "tools") && !isCovered(*l.most, name) {
-				return g, fmt.Errorf("%s.%s[%d] %q is more than its issuer may grant", at, l.name, i, name)
+				return g, fmt.Errorf("%s.%s[%d] %q is more than its issuer may grant", field, l.name, i, name)
 			}
 		}
 	}
 	if err := cmp.Or(
-		restrictNumber(at+".maxSeconds", &g.MaxSeconds, most.MaxSeconds), restrictNumber(at+".sessions", &g.Sessions, most.Sessions),
-		restrictNumber(at+".tokens", &g.Tokens, most.Tokens), restrictNumber(at+".dollars", &g.Dollars, most.Dollars),
+		restrictNumber(field+".maxSeconds", &g.MaxSeconds, maximum.MaxSeconds), restrictNumber(field+".sessions", &g.Sessions, maximum.Sessions),
+		restrictNumber(field+".tokens", &g.Tokens, maximum.Tokens), restrictNumber(field+".dollars", &g.Dollars, maximum.Dollars),
 	); err != nil {
 		return g, err
 	}
-	if most.Agent != nil {
-		if g.Agent != nil && !reflect.DeepEqual(g.Agent, most.Agent) {
-			return g, fmt.Errorf("%s.agent is not the one that its issuer may grant", at)
+	if maximum.Agent != nil {
+		if g.Agent != nil && !reflect.DeepEqual(g.Agent, maximum.Agent) {
+			return g, fmt.Errorf("%s.agent is not the one that its issuer may grant", field)
 		}
-		g.Agent = most.Agent
+		g.Agent = maximum.Agent
 	}
 	switch a := g.Agent; {
 	case a == nil:
-	case a.Agent != nil && most.Agent == nil && len(most.Agents) > 0:
-		return g, fmt.Errorf("%s.agent: one in full is more than its issuer may grant, which are %s", at, strings.Join(most.Agents, ", "))
+	case a.Agent != nil && maximum.Agent == nil && len(maximum.Agents) > 0:
+		return g, fmt.Errorf("%s.agent: one in full is more than its issuer may grant, which are %s", field, strings.Join(maximum.Agents, ", "))
 	case a.Agent == nil && len(g.Agents) > 0 && !isCovered(g.Agents, a.Name):
-		return g, fmt.Errorf("%s.agent %q is more than its issuer may grant", at, a.Name)
+		return g, fmt.Errorf("%s.agent %q is more than its issuer may grant", field, a.Name)
 	}
 	return g, nil
 }
 
-// restrictNumber replaces an own number of 0 by the maximum, which is most. It returns an error for a larger number. A
-// maximum of 0 means unlimited.
-func restrictNumber[N int | float64](at string, own *N, most N) error {
+// restrictNumber replaces a value of 0, which means unlimited, by maximum. It returns an error for a value above
+// maximum. If maximum is 0, any value is valid.
+func restrictNumber[N int | float64](field string, value *N, maximum N) error {
 	switch {
-	case most == 0:
-	case *own == 0:
-		*own = most
-	case *own > most:
-		return fmt.Errorf("%s %v is more than its issuer may grant, %v", at, *own, most)
+	case maximum == 0:
+	case *value == 0:
+		*value = maximum
+	case *value > maximum:
+		return fmt.Errorf("%s %v is more than its issuer may grant, %v", field, *value, maximum)
 	}
 	return nil
 }
 
-// isCovered reports whether one of these patterns matches a name. A name that is itself a pattern must equal one of
-// patterns, or extend one that ends in a star.
+// isCovered reports whether name matches one of the patterns. If name is itself a pattern, it must be equal to one of
+// them, or begin with the text before the final star of one.
 func isCovered(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
-		if begin, open := strings.CutSuffix(p, "*"); open && isPlainName(begin) {
+		if begin, open := strings.CutSuffix(p, "*"); open && isLiteralName(begin) {
 			rest, ok := strings.CutPrefix(name, begin)
 			return ok && !strings.ContainsAny(rest, `/[\`) // a character class could contain /, which a star does not match
 		}
 		matches, _ := path.Match(p, name)
-		return p == name || isPlainName(name) && matches
+		return p == name || isLiteralName(name) && matches
 	})
 }
 
-// isPlainName reports whether a name is not a pattern.
-func isPlainName(name string) bool { return !strings.ContainsAny(name, `*?[\`) }
+// isLiteralName reports whether a name is not a pattern.
+func isLiteralName(name string) bool { return !strings.ContainsAny(name, `*?[\`) }
 
 func (g *Grant) allowsProtocol(protocol string) bool {
 	return len(g.Protocols) == 0 || isCovered(g.Protocols, protocol)

@@ -43,7 +43,7 @@ type keysFile struct {
 	Secret  string   `json:"secret"` // signs minted tokens: 32 random bytes in base64url
 	Keys    []Key    `json:"keys"`
 	Issuers []Issuer `json:"issuers,omitempty"` // external issuers, such as the backend, whose tokens are accepted
-	// Proxy applies to people identified by the header of a trusted proxy.
+	// Proxy limits people whom a trusted proxy identifies by a header.
 	Proxy Issuance `json:"proxy"`
 }
 
@@ -64,16 +64,16 @@ type Issuance struct {
 }
 
 // checkValues returns an error for a negative budget or an invalid grant.
-func (i *Issuance) checkValues(at string) error {
+func (i *Issuance) checkValues(field string) error {
 	for where, day := range map[string]DailyBudget{"": i.DailyBudget, ".perPerson": i.PerPerson} {
 		if day.TokensPerDay < 0 || day.DollarsPerDay < 0 {
-			return fmt.Errorf("%s%s: the daily budget must not be negative", at, where)
+			return fmt.Errorf("%s%s: the daily budget must not be negative", field, where)
 		}
 	}
-	return i.Grant.checkValues(at + ".grant")
+	return i.Grant.checkValues(field + ".grant")
 }
 
-// DailyBudget is a budget from midnight to midnight UTC; 0 means no limit.
+// DailyBudget is the budget of a day, from midnight to midnight UTC; 0 means no limit.
 type DailyBudget struct {
 	TokensPerDay  int     `json:"tokensPerDay,omitempty"` // of Gemini
 	DollarsPerDay float64 `json:"dollarsPerDay,omitempty"`
@@ -83,7 +83,7 @@ func (d DailyBudget) cost() bridge.Cost {
 	return bridge.Cost{Tokens: d.TokensPerDay, Micros: bridge.ToMicros(d.DollarsPerDay)}
 }
 
-// newAuthorization returns the authorization of a caller whose credentials have no grant of their own.
+// newAuthorization returns the authorization of a caller without a grant of its own: that of the Issuance applies.
 func (i Issuance) newAuthorization(issuer, identity string) authorization {
 	return authorization{
 		identity: identity, grant: i.Grant, limited: true, issuer: issuer, sessions: i.Sessions,
@@ -91,17 +91,17 @@ func (i Issuance) newAuthorization(issuer, identity string) authorization {
 	}
 }
 
-func (k Key) hasPrivilege(what string) bool { return slices.Contains(k.May, what) }
+func (k Key) hasPrivilege(privilege string) bool { return slices.Contains(k.May, privilege) }
 
 // mayWatch reports whether the key may watch, steer and end a conversation.
-func (k Key) mayWatch(on bridge.Origin) bool {
-	return k.hasPrivilege(MayWatchAll) || k.hasPrivilege(MayWatch) && k.Name == on.Key
+func (k Key) mayWatch(origin bridge.Origin) bool {
+	return k.hasPrivilege(MayWatchAll) || k.hasPrivilege(MayWatch) && k.Name == origin.Key
 }
 
-// keyPrefix begins each server key, so that people, and scanners for leaked secrets, recognize it.
+// keyPrefix begins each server key. People, and scanners for leaked secrets, recognize a key by it.
 const keyPrefix = "vgk_"
 
-// keyring holds the current keys file.
+// keyring holds the content of the current keys file.
 type keyring struct {
 	path string
 	now  func() time.Time
@@ -144,17 +144,17 @@ func (k *keyring) isConfigured() bool { return k.path != "" }
 
 func (k *keyring) watchedFiles() []string { return []string{k.path} }
 
-// reloadIfChanged reads the file again if it has changed. It blocks until the issuers' keys are fetched. Meanwhile the
-// old file applies.
+// reloadIfChanged reads the keys file again if it has changed. It blocks until the issuers' keys are fetched. Until
+// then the old content applies.
 func (k *keyring) reloadIfChanged() {
-	if !k.isConfigured() || !k.watch.HasChanged(k.watchedFiles) {
+	if !k.isConfigured() || !k.watch.TakeChange(k.watchedFiles) {
 		return
 	}
-	if filewatch.IsStale(k.path) {
+	if filewatch.IsStaleMount(k.path) {
 		k.dropKeys()
 		return
 	}
-	err := filewatch.CheckFile(k.path)
+	err := filewatch.CheckReloadable(k.path)
 	if err == nil {
 		err = k.reload()
 	}
@@ -163,8 +163,9 @@ func (k *keyring) reloadIfChanged() {
 	}
 }
 
-// dropKeys drops all keys and issuers, because the file was replaced outside of its mount. Only a restart mounts the
-// new file, and keys that it no longer has must not keep working until then.
+// dropKeys drops all keys and issuers. It is called if the file was replaced on the host in a way that the container's
+// mount does not follow. Only a restart would mount the new file, and until then a key that was removed from it must
+// not keep working.
 func (k *keyring) dropKeys() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -175,7 +176,7 @@ func (k *keyring) dropKeys() {
 		"file", k.path)
 }
 
-// reload reads the file. If it is invalid the old one stays.
+// reload reads the file. If the file is invalid, the old content stays.
 func (k *keyring) reload() error {
 	k.mu.Lock()
 	k.reads++
@@ -198,12 +199,12 @@ func (k *keyring) reload() error {
 	return nil
 }
 
-// loadKeys reads a keys file, and fetches the keys of its issuers until ctx is done.
+// loadKeys reads a keys file and fetches the keys of its issuers. It keeps them up to date until ctx is done.
 func loadKeys(ctx context.Context, path string, log *slog.Logger) (f keysFile, secret []byte, issuers []*issuer, err error) {
 	if f, err = readKeysFile(path); err != nil {
 		return f, nil, nil, err
 	}
-	if secret, err = f.checkFile(); err != nil {
+	if secret, err = f.expandAndValidate(); err != nil {
 		return f, nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for n, i := range f.Issuers {
@@ -217,11 +218,12 @@ func loadKeys(ctx context.Context, path string, log *slog.Logger) (f keysFile, s
 	return f, secret, issuers, nil
 }
 
-// warnOfUnknownProtocols logs unknown protocols in grants, as in the file of an earlier version. They allow nothing.
+// warnOfUnknownProtocols logs each unknown protocol in a grant, which may come from a file for an earlier version. Such
+// a protocol allows nothing.
 func (f *keysFile) warnOfUnknownProtocols(log *slog.Logger) {
 	warn := func(at string, g Grant) {
 		for i, pattern := range g.Protocols {
-			if !isProtocol(pattern) {
+			if !isKnownProtocol(pattern) {
 				log.Warn("unknown protocol in the grant of a keys file: it allows nothing", "at", fmt.Sprintf("%s.grant.doors[%d]", at, i),
 					"protocol", pattern, "known", strings.Join(bridge.ProtocolNames(bridge.InGrants), ", "))
 			}
@@ -236,7 +238,7 @@ func (f *keysFile) warnOfUnknownProtocols(log *slog.Logger) {
 	warn("proxy", f.Proxy.Grant)
 }
 
-// CheckKeys validates a keys file, without fetching keys of issuers.
+// CheckKeys validates a keys file. It does not fetch the keys of issuers.
 func CheckKeys(path string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -255,20 +257,22 @@ func readKeysFile(path string) (f keysFile, err error) {
 	return f, nil
 }
 
-// expandVariable replaces a value ${NAME} by the variable NAME of the environment. It leaves other values as they are,
-// and returns an error if the variable is not set.
-func expandVariable(at string, value *string) (err error) {
+// expandVariable replaces a value of the form ${NAME} by the environment variable NAME. It leaves other values as they
+// are. It returns an error if the variable is not set.
+func expandVariable(field string, value *string) (err error) {
 	name, ok := strings.CutPrefix(*value, "${")
 	if !ok || !strings.HasSuffix(name, "}") {
 		return nil
 	}
 	if *value, err = environment.Lookup(strings.TrimSuffix(name, "}")); err != nil {
-		return fmt.Errorf("%s: %w", at, err)
+		return fmt.Errorf("%s: %w", field, err)
 	}
 	return nil
 }
 
-func (f *keysFile) checkFile() (secret []byte, err error) {
+// expandAndValidate replaces references to environment variables in a keys file, and returns the decoded secret. It
+// returns an error if the file is invalid.
+func (f *keysFile) expandAndValidate() (secret []byte, err error) {
 	if err := expandVariable("secret", &f.Secret); err != nil {
 		return nil, err
 	}
@@ -290,7 +294,7 @@ func (f *keysFile) checkFile() (secret []byte, err error) {
 		if err := k.checkValues(at); err != nil {
 			return nil, err
 		}
-		if err := checkName(at, k.Name, names); err != nil {
+		if err := addUniqueName(at, k.Name, names); err != nil {
 			return nil, err
 		}
 	}
@@ -299,7 +303,7 @@ func (f *keysFile) checkFile() (secret []byte, err error) {
 		if err := expandVariable(at+".key", &issuer.Key); err != nil {
 			return nil, err
 		}
-		if err := checkName(at, issuer.Name, names); err != nil {
+		if err := addUniqueName(at, issuer.Name, names); err != nil {
 			return nil, err
 		}
 		if err := issuer.checkValues(at); err != nil {
@@ -309,22 +313,23 @@ func (f *keysFile) checkFile() (secret []byte, err error) {
 	return secret, f.Proxy.checkValues("proxy")
 }
 
-// checkName adds a name to names. It fails if the name is empty, a duplicate, or contains a space. Names with a space
-// are reserved for the accounts of trunks ("sip lab").
-func checkName(at, name string, names map[string]bool) error {
+// addUniqueName adds a name to names. It fails if the name is empty, a duplicate, or contains a space. Names with a
+// space are reserved for the accounts of trunks ("sip lab").
+func addUniqueName(field, name string, names map[string]bool) error {
 	switch {
 	case name == "" || names[name]:
-		return fmt.Errorf("%s.name %q is empty or a duplicate", at, name)
+		return fmt.Errorf("%s.name %q is empty or a duplicate", field, name)
 	case strings.ContainsFunc(name, unicode.IsSpace):
-		return fmt.Errorf("%s.name %q has a space in it", at, name)
+		return fmt.Errorf("%s.name %q has a space in it", field, name)
 	}
 	names[name] = true
 	return nil
 }
 
-// findKey returns the server key that a client has sent, or a [refusal].
-func (k *keyring) findKey(shown string) (Key, error) {
-	if shown == "" {
+// findKey returns the server key whose hash is that of presentedKey, which a client has sent. If there is none, the
+// error is a [refusal].
+func (k *keyring) findKey(presentedKey string) (Key, error) {
+	if presentedKey == "" {
 		return Key{}, &refusal{
 			rule:    "no key",
 			code:    bridge.CodeUnauthorized,
@@ -334,12 +339,12 @@ func (k *keyring) findKey(shown string) (Key, error) {
 	k.reloadIfChanged()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.findKeyLocked(shown)
+	return k.findKeyLocked(presentedKey)
 }
 
 // findKeyLocked is findKey for callers that hold mu. It does not read the file again.
-func (k *keyring) findKeyLocked(shown string) (Key, error) {
-	digest := sha256.Sum256([]byte(shown))
+func (k *keyring) findKeyLocked(presentedKey string) (Key, error) {
+	digest := sha256.Sum256([]byte(presentedKey))
 	hash := hex.EncodeToString(digest[:])
 	for _, key := range k.file.Keys { // compare hashes, so that the time reveals nothing about the key
 		if strings.EqualFold(key.SHA256, hash) {
@@ -357,15 +362,15 @@ func (k *keyring) proxyAuthorization(identity string) authorization {
 	return k.file.Proxy.newAuthorization("proxy", identity)
 }
 
-// NewKey creates a server key and returns it. Only the key's hash is written into the keys file. A missing file is
-// created.
-func NewKey(path, name string, may []string) (string, error) {
+// NewKey creates a server key and returns it. Only the key's hash is written into the keys file. If the file does not
+// exist, it is created.
+func NewKey(path, name string, may []string) (key string, err error) {
 	for _, m := range may {
 		if !slices.Contains(privileges, m) {
 			return "", fmt.Errorf("a key may not %q; there are %s", m, strings.Join(privileges, ", "))
 		}
 	}
-	if err := checkName("the key", name, map[string]bool{"proxy": true}); err != nil {
+	if err := addUniqueName("the key", name, map[string]bool{"proxy": true}); err != nil {
 		return "", err
 	}
 	var raw map[string]any // not keysFile: keep its contents, including ${NAME}
@@ -387,7 +392,7 @@ func NewKey(path, name string, may []string) (string, error) {
 			return "", fmt.Errorf("%s has a key of the name %q already", path, name)
 		}
 	}
-	key := keyPrefix + randomKey()
+	key = keyPrefix + randomKey()
 	digest := sha256.Sum256([]byte(key))
 	raw["keys"] = append(keys, map[string]any{"name": name, "sha256": hex.EncodeToString(digest[:]), "may": may, "grant": map[string]any{}})
 	text, err := json.MarshalIndent(raw, "", "  ")
@@ -397,10 +402,11 @@ func NewKey(path, name string, may []string) (string, error) {
 	return key, replaceFile(path, append(text, '\n'))
 }
 
-// replaceFile writes a file in two steps. The first writes a temporary file, and fails if the disk is full. The second
-// writes into the file itself: a container may have mounted it.
+// replaceFile replaces the content of a file in two steps. First it writes a temporary file, because that fails if the
+// disk is full. Then it writes into the file itself instead of renaming the temporary one, because a container may have
+// mounted the file.
 //
-// A gateway that reads in between finds no JSON. It keeps the old keys and reads again a second later.
+// A gateway that reads in between finds invalid JSON. It keeps the old keys and reads again a second later.
 func replaceFile(path string, text []byte) error {
 	beside, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // mode 0600
 	if err != nil {

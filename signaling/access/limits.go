@@ -12,7 +12,7 @@ import (
 	"voxgate/bridge"
 )
 
-// Limits are the operator's limits. A field of 0 has its default; a negative one means no limit.
+// Limits are the operator's limits. A field of 0 means the default. A negative field means no limit.
 type Limits struct {
 	Sessions           int // concurrent conversations, in all
 	SessionsPerAddress int
@@ -25,18 +25,19 @@ type Limits struct {
 	ParkedPerAddress   int
 	WaitingPerAddress  int // WebSockets that have not sent their first message
 
-	// Limits of the request bodies in memory, in MiB. The first 64 KiB of each request are not counted.
+	// Limits of the request bodies in memory, in MiB. The first 64 KiB of each body are not counted.
 	BodyMegabytes, BodyMegabytesPerAddress, BodyMegabytesPerKey int
 }
 
-// defaultLimits permit an address far more than a household needs. A core can handle about 400 calls (docs/figures.md).
+// defaultLimits allow an address far more than a household needs. For comparison, a core can handle about 400 calls
+// (docs/figures.md).
 var defaultLimits = Limits{
 	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30,
 	CallsPerMinute: 600, Parked: 300, ParkedPerAddress: 10, WaitingPerAddress: 20,
 	BodyMegabytes: 64, BodyMegabytesPerAddress: 24, BodyMegabytesPerKey: 40, // the longest body has 20 MiB; calls need memory, too
 }
 
-// fields returns the limits by the operator's names.
+// fields returns pointers to the limits by the names that operators use.
 func (l *Limits) fields() map[string]*int {
 	return map[string]*int{
 		"sessions": &l.Sessions, "sessions-per-address": &l.SessionsPerAddress, "sessions-per-key": &l.SessionsPerKey,
@@ -48,7 +49,7 @@ func (l *Limits) fields() map[string]*int {
 	}
 }
 
-// ParseLimit parses "name=number" into l; 0 means no limit.
+// ParseLimit parses "name=number" and sets that limit in l. A number of 0 means no limit.
 func (l *Limits) ParseLimit(text string) error {
 	name, number, _ := strings.Cut(text, "=")
 	field := l.fields()[strings.TrimSpace(name)]
@@ -72,13 +73,13 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// budgetOwner is an owner of quotas: the whole gateway, an address, a key, a person or a token.
+// budgetOwner identifies whose usage is counted and limited: the whole gateway, an address, a key, a person or a token.
 type budgetOwner struct{ kind, name string }
 
 // isDaily reports whether the owner's budget is daily.
 func (b budgetOwner) isDaily() bool { return b.kind == "key" || b.kind == "person" }
 
-// resource is a quantity that gateways count together.
+// resource is a quantity that is counted for each owner, across all gateways.
 type resource int
 
 const (
@@ -108,7 +109,8 @@ func (u unit) spentResource() resource    { return [units]resource{spent, spentP
 // costField returns the field of a [bridge.Cost] that counts this unit.
 func (u unit) costField(c *bridge.Cost) *int { return [units]*int{&c.Tokens, &c.Micros}[u] }
 
-// usageCount is the usage of one resource: by this gateway, and by all others according to the store's last answer.
+// usageCount is the usage of one resource: local by this gateway, and remote by all other gateways according to the
+// store's last answer.
 type usageCount struct{ local, remote int }
 
 // ownerUsage is the usage of one owner.
@@ -124,7 +126,8 @@ type ownerUsage struct {
 	expires                     time.Time // expiry of a token; zero for other owners
 }
 
-// remaining returns how much of a budget is left. Only the store knows the reservations of other gateways.
+// remaining returns how much of a budget is left. It ignores the reservations of other gateways, which only the store
+// knows exactly.
 func (u *ownerUsage) remaining(b budgetLimit) int {
 	paid := u.counts[b.unit.spentResource()]
 	return b.limit - paid.local - paid.remote - u.counts[b.unit.reservedResource()].local
@@ -135,7 +138,7 @@ func (u *ownerUsage) isRunning() bool {
 	return u.counts[sessions].local > 0 || u.counts[reserved].local > 0 || u.counts[reservedPay].local > 0
 }
 
-// isIdle reports whether this usage can be dropped without loss.
+// isIdle reports whether this usage can be dropped without losing information.
 func (u *ownerUsage) isIdle(now time.Time) bool {
 	for _, l := range []*rate.Limiter{u.sessionLimiter, u.callLimiter} {
 		if l != nil && l.TokensAt(now) < float64(l.Burst()) {
@@ -146,14 +149,14 @@ func (u *ownerUsage) isIdle(now time.Time) bool {
 	return !u.isRunning() && waits == 0 && u.bodies == 0 && u.counts[spent].local == 0 && u.counts[spentPay].local == 0
 }
 
-// sweepEvery is the interval at which unused owners are dropped.
+// sweepEvery is the interval at which the usage of idle owners is dropped.
 const sweepEvery = time.Minute
 
-// usageOf returns the usage of an owner. Needs mu.
+// usageOf returns the usage of an owner, and creates it if necessary. The caller must hold mu.
 func (g *Gate) usageOf(s budgetOwner) *ownerUsage {
 	now := g.options.Now()
 	if now.Sub(g.sweptAt) > sweepEvery {
-		g.sweep(now)
+		g.dropIdleUsages(now)
 	}
 	u := g.usages[s]
 	if u == nil {
@@ -181,11 +184,11 @@ func (u *ownerUsage) resetSpent() { u.counts[spent], u.counts[spentPay] = usageC
 // budgetDay returns the day of a daily budget, in UTC.
 func budgetDay(now time.Time) string { return now.UTC().Format(time.DateOnly) }
 
-// sweep drops unused owners. Needs mu.
-func (g *Gate) sweep(now time.Time) {
+// dropIdleUsages drops the usage of idle owners. The caller must hold mu.
+func (g *Gate) dropIdleUsages(now time.Time) {
 	g.sweptAt = now
 	for s, u := range g.usages {
-		// A conversation outlives its token, and what it spends counts until it ends.
+		// A conversation may outlive its token, so the token's usage is kept until the conversation ends.
 		if s.kind == "token" && !u.isRunning() && now.After(u.expires.Add(leeway)) || s.isDaily() && u.day != budgetDay(now) {
 			u.resetSpent()
 		}
@@ -202,16 +205,17 @@ func newLimiter(n int, per time.Duration) *rate.Limiter {
 	return rate.NewLimiter(rate.Every(per/time.Duration(n)), n)
 }
 
-// limitBlock returns the block of addresses that limits count together. Loopback addresses are not limited, because
-// proxies and tests connect from them.
-func limitBlock(a netip.Addr) (block string, limited bool) {
+// limitBlock returns the block of addresses that are counted together. isLimited is false for loopback addresses,
+// because proxies and tests connect from them.
+func limitBlock(a netip.Addr) (block string, isLimited bool) {
 	if a.IsLoopback() || !a.IsValid() {
 		return "", false
 	}
 	return addressBlock(a).String(), true
 }
 
-// addressBlock returns an IPv4 address, or the /64 of an IPv6 address, the smallest block of a household (RFC 6177).
+// addressBlock returns an IPv4 address, or the /64 of an IPv6 address, which is the smallest block that a household
+// gets (RFC 6177).
 func addressBlock(a netip.Addr) netip.Prefix {
 	bits := a.BitLen()
 	if a.Is6() {
@@ -220,8 +224,8 @@ func addressBlock(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a.WithZone(""), bits).Masked()
 }
 
-// CountUnopened counts a socket that has not sent its first message. Call done when the message has arrived, or the
-// socket is closed.
+// CountUnopened counts a socket whose client has not sent its first message yet. Call done when the message has arrived
+// or the socket is closed.
 func (cl *Client) CountUnopened() (done func(), err error) {
 	g := cl.gate
 	if g == nil {
@@ -251,7 +255,8 @@ func (cl *Client) CountUnopened() (done func(), err error) {
 	}, nil
 }
 
-// retryLater is the time until a client should retry if a limit has room only after other clients have finished.
+// retryLater is the retry time for clients that were rejected because a limit is reached. The limit has room again only
+// after other clients have finished.
 const retryLater = 10 * time.Second
 
 func exceedsLimit(n, limit int) bool { return limit >= 0 && n > limit }

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// maxSecrets and maxSecretBytes limit the valid secrets of this gateway, and their size in the store.
+	// maxSecrets and maxSecretBytes limit the number of valid secrets of this gateway, and their total size in the
+	// store.
 	maxSecrets, maxSecretBytes = 10_000, 64 << 20
-	// secretShares divides both limits into shares: a key may use at most one share. Its secrets may live for 20 hours, so
-	// they must leave room for other keys.
+	// secretShares is the number of shares into which both limits are divided. A key may use at most one share, because
+	// its secrets may live for 20 hours and must leave room for other keys.
 	secretShares = 4
 )
 
-// Secrets stores the data of client secrets: short names that pages get in place of a token, as in other vendors' APIs.
-// A page may use any gateway that shares the store.
+// Secrets stores the data of client secrets. A client secret is a short string that a page gets in place of a token, as
+// in other vendors' APIs. The page may use it at any gateway that shares the store.
 type Secrets struct {
 	Store  store.Store
 	Logger *slog.Logger
@@ -29,7 +30,7 @@ type Secrets struct {
 	issued map[string]issuedSecret
 }
 
-// issuedSecret records the size, owner and expiry of a secret of this gateway.
+// issuedSecret is the size, owner and expiry of a secret that this gateway has issued.
 type issuedSecret struct {
 	share     budgetOwner
 	size      int
@@ -39,8 +40,8 @@ type issuedSecret struct {
 // errStoreUnavailable rejects a client whose secret cannot be looked up or stored.
 var errStoreUnavailable = &bridge.Error{Code: bridge.CodeBusy, Message: "Client secrets cannot be looked up just now.", Retry: time.Second}
 
-// LookUp decodes the data of a secret into the variable to which bound points. It blocks as long as the store does.
-func (s *Secrets) LookUp(ctx context.Context, secret string, bound any) error {
+// LookUp decodes the data of a secret into the variable to which data points. It blocks until the store answers.
+func (s *Secrets) LookUp(ctx context.Context, secret string, data any) error {
 	raw, generation, err := s.Store.Get(ctx, secretKey(secret))
 	switch {
 	case err != nil:
@@ -49,18 +50,18 @@ func (s *Secrets) LookUp(ctx context.Context, secret string, bound any) error {
 	case generation == 0:
 		return &bridge.Error{Code: bridge.CodeUnauthorized, Message: "This secret is unknown or has expired."}
 	}
-	return json.Unmarshal(raw, bound)
+	return json.Unmarshal(raw, data)
 }
 
-// Bind stores the data of a secret for its lifetime, and counts it in the quota of its minter. It blocks as long as the
-// store does.
-func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound any, lifetime time.Duration) error {
-	raw, err := json.Marshal(bound)
+// Bind stores the data of a secret for its lifetime, and counts the secret in its minter's quota. It blocks until the
+// store answers.
+func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, data any, lifetime time.Duration) error {
+	raw, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}
-	if retry := s.reserve(minter.share, secret, len(raw), lifetime); retry > 0 {
-		return &bridge.Error{Code: bridge.CodeBusy, Message: "Too many client secrets are valid at this time.", Retry: retry}
+	if retryAfter, ok := s.reserveQuota(minter.share, secret, len(raw), lifetime); !ok {
+		return &bridge.Error{Code: bridge.CodeBusy, Message: "Too many client secrets are valid at this time.", Retry: retryAfter}
 	}
 	if _, err := s.Store.CompareAndSwap(ctx, secretKey(secret), 0, 1, raw, lifetime); err != nil {
 		s.mu.Lock()
@@ -72,25 +73,29 @@ func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound 
 	return nil
 }
 
-// CountUse counts one use of a secret, with the identifier by. A secret permits `most` uses; after that, ok is false.
-// Calling free takes the use back. CountUse and free block as long as the store does.
-func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
-	_, ok, err = s.Store.SetUsage(ctx, secretKey(secret)+"/uses", by, 1, 1, most, life)
+// CountUse counts one use of a secret. ok is false if it was used maxUses times already. Uses with the same useID count
+// once. release takes the use back. Both block until the store answers.
+func (s *Secrets) CountUse(ctx context.Context, secret, useID string, maxUses int, life time.Duration) (
+	ok bool, release func(), err error,
+) {
+	_, ok, err = s.Store.SetUsage(ctx, secretKey(secret)+"/uses", useID, 1, 1, maxUses, life)
 	if err != nil {
 		s.Logger.Warn("store: uses of a client secret not counted", "err", err)
 		return false, nil, errStoreUnavailable
 	}
 	return ok, func() {
-		_, _, _ = s.Store.SetUsage(context.WithoutCancel(ctx), secretKey(secret)+"/uses", by, 2, 0, most, life)
+		_, _, _ = s.Store.SetUsage(context.WithoutCancel(ctx), secretKey(secret)+"/uses", useID, 2, 0, maxUses, life)
 	}, nil
 }
 
 // secretKey returns the key of a secret in the store.
 func secretKey(secret string) string { return "secret/" + secret }
 
-// reserve counts a secret in the quota of its owner. If the quota is full, it returns the time until its next secret
-// expires.
-func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Duration) (retry time.Duration) {
+// reserveQuota counts a secret in the quota of its owner. If the quota is full, ok is false, and retryAfter is the time
+// until its next secret expires.
+func (s *Secrets) reserveQuota(owner budgetOwner, secret string, size int, life time.Duration) (
+	retryAfter time.Duration, ok bool,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -101,7 +106,7 @@ func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Dur
 			continue
 		}
 		all.add(k)
-		if k.share == of {
+		if k.share == owner {
 			own.add(k)
 		}
 	}
@@ -109,19 +114,19 @@ func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Dur
 	if own.count == 0 {
 		next = all.next
 	}
-	// A minter may not use more than it leaves free for others. So a new minter always gets a part, however many others
-	// there are.
+	// A new minter must always get a part of the limits, however many minters there are. So a minter may not use more
+	// than it leaves free for others.
 	if own.isFull(size, min(maxSecrets/secretShares, maxSecrets-all.count), min(maxSecretBytes/secretShares, maxSecretBytes-all.bytes)) {
-		return max(next.Sub(now), time.Second)
+		return max(next.Sub(now), time.Second), false
 	}
 	if s.issued == nil {
 		s.issued = map[string]issuedSecret{}
 	}
-	s.issued[secret] = issuedSecret{of, size, now.Add(life)}
-	return 0
+	s.issued[secret] = issuedSecret{owner, size, now.Add(life)}
+	return 0, true
 }
 
-// secretSum is the number and the size of several secrets, and the time when the first of them expires.
+// secretSum is the number and total size of several secrets, and the time when the first of them expires.
 type secretSum struct {
 	count, bytes int
 	next         time.Time
@@ -134,6 +139,6 @@ func (s *secretSum) add(k issuedSecret) {
 	}
 }
 
-func (s *secretSum) isFull(size, most, mostBytes int) bool {
-	return s.count >= most || s.bytes+size > mostBytes
+func (s *secretSum) isFull(size, maxCount, maxBytes int) bool {
+	return s.count >= maxCount || s.bytes+size > maxBytes
 }

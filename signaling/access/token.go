@@ -31,7 +31,7 @@ const (
 	tokenIssuer = "voxgate"
 	tokenLife   = 5 * time.Minute // default time in which a token may begin conversations
 	maxLife     = 24 * time.Hour  // maximum lifetime that a token request may ask for
-	// maxToken limits a token, in bytes: servers usually accept headers of 8 KiB.
+	// maxToken limits the size of a token, in bytes, because servers usually accept only 8 KiB of headers.
 	maxToken     = 8 << 10
 	jwksTimeout  = 5 * time.Second  // timeout of a request for an issuer's keys
 	jwksInterval = time.Hour        // interval between requests for an issuer's keys
@@ -58,13 +58,14 @@ type Issuer struct {
 	Issuance
 }
 
-// issuer is an Issuer with its keys.
+// issuer is an Issuer together with its keys.
 type issuer struct {
 	Issuer
 	keys jwt.Keyfunc
 }
 
-// newIssuer fetches the keys of an issuer, and repeats that until ctx is done.
+// newIssuer returns an issuer together with its keys. If the issuer has a JWKS, the keys are fetched from there, and
+// again every hour until ctx is done.
 func newIssuer(ctx context.Context, i Issuer, log *slog.Logger) (*issuer, error) {
 	if i.Audience == "" {
 		return nil, errors.New("audience is missing: tokens made for other services would be accepted")
@@ -74,7 +75,7 @@ func newIssuer(ctx context.Context, i Issuer, log *slog.Logger) (*issuer, error)
 		return nil, fmt.Errorf("algorithm %q is not known", i.Algorithm)
 	}
 	if i.JWKS == "" {
-		key, err := parseKey(method, i.Key)
+		key, err := parseVerificationKey(method, i.Key)
 		return &issuer{i, func(*jwt.Token) (any, error) { return key, nil }}, err
 	}
 	if _, shared := method.(*jwt.SigningMethodHMAC); shared || i.Key != "" {
@@ -97,7 +98,7 @@ func newIssuer(ctx context.Context, i Issuer, log *slog.Logger) (*issuer, error)
 	return &issuer{i, set.Keyfunc}, nil
 }
 
-func parseKey(method jwt.SigningMethod, key string) (any, error) {
+func parseVerificationKey(method jwt.SigningMethod, key string) (any, error) {
 	var parsed any
 	var err error
 	switch method.(type) {
@@ -121,8 +122,9 @@ func parseKey(method jwt.SigningMethod, key string) (any, error) {
 	return parsed, nil
 }
 
-// verifyToken checks a token, or a server key that may open conversations. If late is set, it accepts an expired token.
-func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
+// verifyToken checks a token, or a server key that may open conversations itself. If acceptExpired is true, it accepts
+// an expired token.
+func (k *keyring) verifyToken(token string, acceptExpired bool) (authorization, error) {
 	k.reloadIfChanged()
 	k.mu.Lock()
 	secret, issuers := k.secret, k.issuers
@@ -139,15 +141,16 @@ func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 	case strings.HasPrefix(token, keyPrefix):
 		return authorization{}, unknown
 	case len(token) > maxToken:
-		return authorization{}, invalidTokenError(fmt.Errorf("it has %d bytes; the limit is %d", len(token), maxToken))
+		return authorization{}, newInvalidTokenError(fmt.Errorf("it has %d bytes; the limit is %d", len(token), maxToken))
 	}
-	// The issuer determines the key and the algorithm; nothing else is trusted before the signature is checked.
+	// The signature is not checked yet. Of these unverified claims, only the issuer and the expiry are used: the issuer
+	// determines the key and the algorithm of the check.
 	var said tokenClaims
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &said); err != nil {
-		return authorization{}, invalidTokenError(err)
+		return authorization{}, newInvalidTokenError(err)
 	}
 	now := k.now
-	if e := said.ExpiresAt; late && e != nil && e.Before(now()) {
+	if e := said.ExpiresAt; acceptExpired && e != nil && e.Before(now()) {
 		now = func() time.Time { return e.Time }
 	}
 	if said.Issuer == tokenIssuer {
@@ -159,7 +162,7 @@ func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 			continue
 		}
 		var c tokenClaims
-		if c, err = parseToken(token, i.keys, i.Algorithm, i.Audience, now); err != nil {
+		if c, err = verifyJWT(token, i.keys, i.Algorithm, i.Audience, now); err != nil {
 			continue
 		}
 		p, err := i.Issuance.authorize(c, i.Name, i.Once || c.Once)
@@ -168,20 +171,21 @@ func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 		}
 		return p, err
 	}
-	return authorization{}, invalidTokenError(err)
+	return authorization{}, newInvalidTokenError(err)
 }
 
-// tokenDigest identifies a token without "jti": the hash of what is signed. The signature may have several encodings.
+// tokenDigest returns an ID for a token without "jti": the hash of the signed part. The signature is left out, because
+// one signature may have several encodings.
 func tokenDigest(token string) string {
 	sum := sha256.Sum256([]byte(token[:strings.LastIndexByte(token, '.')]))
 	return hex.EncodeToString(sum[:])
 }
 
-// verifyMinted checks a token minted by the gateway. The key that it was minted for must still exist.
+// verifyMinted checks a token that the gateway has minted. The server key in whose name it was minted must still exist.
 func (k *keyring) verifyMinted(token string, secret []byte, now func() time.Time) (authorization, error) {
-	c, err := parseToken(token, func(*jwt.Token) (any, error) { return secret, nil }, jwt.SigningMethodHS256.Name, tokenIssuer, now)
+	c, err := verifyJWT(token, func(*jwt.Token) (any, error) { return secret, nil }, jwt.SigningMethodHS256.Name, tokenIssuer, now)
 	if err != nil {
-		return authorization{}, invalidTokenError(err)
+		return authorization{}, newInvalidTokenError(err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -190,38 +194,38 @@ func (k *keyring) verifyMinted(token string, secret []byte, now func() time.Time
 			return key.Issuance.authorize(c, key.Name, c.Once)
 		}
 	}
-	return authorization{}, invalidTokenError(errors.New("the key that it was minted for was removed"))
+	return authorization{}, newInvalidTokenError(errors.New("the key that it was minted for was removed"))
 }
 
-// leeway is the accepted difference of clocks.
+// leeway is the accepted difference between two clocks.
 const leeway = 5 * time.Second
 
-func parseToken(token string, keys jwt.Keyfunc, algorithm, audience string, now func() time.Time) (c tokenClaims, err error) {
+// verifyJWT verifies the signature, audience and expiry of a token, and returns its claims.
+func verifyJWT(token string, keys jwt.Keyfunc, algorithm, audience string, now func() time.Time) (c tokenClaims, err error) {
 	_, err = jwt.ParseWithClaims(token, &c, keys, jwt.WithValidMethods([]string{algorithm}), jwt.WithAudience(audience),
 		jwt.WithExpirationRequired(), jwt.WithTimeFunc(now), jwt.WithLeeway(leeway))
 	return c, err
 }
 
-// authorize returns the authorization for verified claims. once means that a token is for one conversation; such a
-// token needs a "jti".
-func (i Issuance) authorize(c tokenClaims, issuer string, once bool) (authorization, error) {
+// authorize returns the authorization for verified claims. A single-use token is for one conversation, and needs a "jti".
+func (i Issuance) authorize(c tokenClaims, issuer string, isSingleUse bool) (authorization, error) {
 	p := i.newAuthorization(issuer, c.Subject)
-	p.id, p.once, p.expires = c.ID, once, c.ExpiresAt.Time
-	if once && c.ID == "" {
-		return p, invalidTokenError(errors.New(`it is for one conversation and has no "jti"`))
+	p.id, p.once, p.expires = c.ID, isSingleUse, c.ExpiresAt.Time
+	if isSingleUse && c.ID == "" {
+		return p, newInvalidTokenError(errors.New(`it is for one conversation and has no "jti"`))
 	}
 	if c.Grant == nil {
 		return p, nil
 	}
 	var err error
 	if p.grant, err = c.Grant.restrictTo(i.Grant, "grant"); err != nil {
-		return p, invalidTokenError(err)
+		return p, newInvalidTokenError(err)
 	}
 	return p, nil
 }
 
-// invalidTokenError rejects a token with the reason.
-func invalidTokenError(err error) error {
+// newInvalidTokenError returns the refusal of a token; err is the reason.
+func newInvalidTokenError(err error) error {
 	why := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ", "), "token has invalid claims: ")
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		claim := *kind
@@ -248,10 +252,10 @@ type TokenResponse struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// maxTokenRequest limits a token request, in bytes: most of it is the prompt of an agent.
+// maxTokenRequest limits the size of a token request, in bytes. Most of such a request is the prompt of an agent.
 const maxTokenRequest = 64 << 10
 
-// ServeHTTP mints a session token for a client with a server key that may mint: POST /v1/tokens.
+// ServeHTTP handles POST /v1/tokens: it mints a session token if the client has a server key that may mint.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, err := From(r.Context()).RequireKey(MayMint)
 	if err != nil {
@@ -289,8 +293,8 @@ type Minter struct {
 	share budgetOwner // the owner whose secrets are counted: the key, or without keys the address
 }
 
-// RequireMinter returns a Minter if the client's server key may mint tokens. An empty key means the request's. Without
-// a keys file any client may.
+// RequireMinter returns a Minter if the client's server key may mint tokens. If key is empty, the key of the request is
+// used. Without a keys file, every client gets a Minter.
 func (cl *Client) RequireMinter(key string) (Minter, error) {
 	if !cl.gate.HasKeys() {
 		name, _ := limitBlock(cl.address)
@@ -302,18 +306,18 @@ func (cl *Client) RequireMinter(key string) (Minter, error) {
 	return Minter{cl.gate, name, budgetOwner{"key", name}}, err
 }
 
-// Mint mints a token with everything that the key may grant, for one protocol only. Without a keys file it returns an
-// empty token.
-func (m Minter) Mint(w TokenRequest, protocol string) (TokenResponse, error) {
+// Mint mints a token for one protocol only, with all tools that the minter's key may grant. Without a keys file it
+// returns an empty token.
+func (m Minter) Mint(request TokenRequest, protocol string) (TokenResponse, error) {
 	if m.gate == nil {
 		return TokenResponse{}, nil
 	}
-	w.Grant = &Grant{Protocols: []string{protocol}, Tools: m.gate.keys.grantedTools(m.name)}
-	minted, err := m.gate.keys.mintToken(m.name, w)
+	request.Grant = &Grant{Protocols: []string{protocol}, Tools: m.gate.keys.grantedTools(m.name)}
+	minted, err := m.gate.keys.mintToken(m.name, request)
 	if err != nil {
 		return TokenResponse{}, &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()}
 	}
-	m.gate.options.Logger.Info("token minted", "key", m.name, "identity", w.Identity, "expires", minted.ExpiresAt)
+	m.gate.options.Logger.Info("token minted", "key", m.name, "identity", request.Identity, "expires", minted.ExpiresAt)
 	return minted, nil
 }
 
@@ -330,15 +334,15 @@ func (k *keyring) grantedTools(name string) []string {
 }
 
 // mintToken mints a token in the name of a key.
-func (k *keyring) mintToken(name string, w TokenRequest) (TokenResponse, error) {
-	life := time.Duration(cmp.Or(w.ExpiresIn, int(tokenLife/time.Second))) * time.Second
+func (k *keyring) mintToken(name string, request TokenRequest) (TokenResponse, error) {
+	life := time.Duration(cmp.Or(request.ExpiresIn, int(tokenLife/time.Second))) * time.Second
 	if life <= 0 || life > maxLife {
-		return TokenResponse{}, fmt.Errorf("expiresIn %d is not between 1 and %d seconds", w.ExpiresIn, int(maxLife/time.Second))
+		return TokenResponse{}, fmt.Errorf("expiresIn %d is not between 1 and %d seconds", request.ExpiresIn, int(maxLife/time.Second))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if i := slices.IndexFunc(k.file.Keys, func(key Key) bool { return key.Name == name }); i >= 0 && w.Grant != nil {
-		if _, err := w.Grant.restrictTo(k.file.Keys[i].Grant, "grant"); err != nil {
+	if i := slices.IndexFunc(k.file.Keys, func(key Key) bool { return key.Name == name }); i >= 0 && request.Grant != nil {
+		if _, err := request.Grant.restrictTo(k.file.Keys[i].Grant, "grant"); err != nil {
 			return TokenResponse{}, err
 		}
 	}
@@ -346,10 +350,10 @@ func (k *keyring) mintToken(name string, w TokenRequest) (TokenResponse, error) 
 	expires := now.Add(life).Truncate(time.Second)
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, tokenClaims{
 		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: tokenIssuer, Audience: jwt.ClaimStrings{tokenIssuer}, Subject: w.Identity, ID: rand.Text(),
+			Issuer: tokenIssuer, Audience: jwt.ClaimStrings{tokenIssuer}, Subject: request.Identity, ID: rand.Text(),
 			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(expires),
 		},
-		Key: name, Once: w.Once == nil || *w.Once, Grant: w.Grant,
+		Key: name, Once: request.Once == nil || *request.Once, Grant: request.Grant,
 	}).SignedString(k.secret)
 	if err == nil && len(token) > maxToken {
 		err = fmt.Errorf("the token would have %d bytes; the limit is %d: a long prompt belongs in the grant of the key", len(token), maxToken)
@@ -357,11 +361,11 @@ func (k *keyring) mintToken(name string, w TokenRequest) (TokenResponse, error) 
 	return TokenResponse{token, expires.UTC()}, err
 }
 
-// WriteError answers a request with an error of this package, or with 400 for any other: {"error": {"code",
-// "message"}}.
+// WriteError answers a request with an error: {"error": {"code", "message"}}. The status fits errors of this package;
+// other errors get 400.
 func WriteError(w http.ResponseWriter, err error) {
 	e := bridge.AsError(err)
-	status := cmp.Or(HTTPStatus(e), http.StatusBadRequest)
+	status := cmp.Or(RefusalStatusOrZero(e), http.StatusBadRequest)
 	switch h := w.Header(); status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer") // RFC 6750 section 3
@@ -371,7 +375,7 @@ func WriteError(w http.ResponseWriter, err error) {
 	WriteJSON(w, status, map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
 }
 
-// WriteNotFound answers a request for something that does not exist, or is hidden from its sender.
+// WriteNotFound answers a request for something that does not exist, or that its sender must not know to exist.
 func WriteNotFound(w http.ResponseWriter, message string) {
 	WriteJSON(w, http.StatusNotFound, map[string]any{"error": map[string]string{"code": "not_found", "message": message}})
 }
@@ -383,5 +387,6 @@ func WriteJSON(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // fails if the client has gone
 }
 
-// RetrySeconds returns a value for Retry-After. It rounds up: rounded down, a client would retry too early.
+// RetrySeconds returns d as a value for the header Retry-After. It rounds up, because otherwise a client would retry
+// too early.
 func RetrySeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }

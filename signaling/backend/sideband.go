@@ -1,14 +1,14 @@
-// Package backend serves the operator's backend: with a server key it lists the active conversations, ends them, and
-// opens a second connection to one, in addition to the caller's.
+// Package backend serves the operator's backend. With a server key, the backend lists the active conversations, ends
+// them, and watches or steers one over a connection of its own.
 //
 //	GET    /v1/sessions              {"sessions": [{id, door, agent?, …}]}
 //	DELETE /v1/sessions/{id}         ends it after the current answer, or at once with ?now=1. 204
 //	GET    /v1/sessions/{id}/events  a WebSocket: the caller's events, and messages as the caller may send them
 //	GET    /v1/sessions/{id}/audio   both sides, as an endless Ogg Opus stream
 //
-// Gateways that share a Redis answer for each other: requests for a conversation are proxied to its gateway.
+// Gateways that share a Redis proxy a request for a conversation to the gateway that runs it.
 //
-// docs/sideband.md describes the messages: those of the client protocol, and TRANSCRIPT, STEER and RESPOND.
+// The messages are those of the client protocol, and TRANSCRIPT, STEER and RESPOND: see docs/sideband.md.
 package backend
 
 import (
@@ -44,7 +44,7 @@ func (srv *Server) Endpoints() []signaling.Endpoint {
 	}
 }
 
-// requireKey returns a handler that calls serve if the request's server key may watch and has all of the privileges.
+// requireKey returns a handler that calls serve if the request's server key may watch and has all these privileges.
 func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), privileges ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := access.From(r.Context()).RequireWatcher(privileges...)
@@ -57,7 +57,7 @@ func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), 
 }
 
 // withSession returns a handler that calls serve with the conversation of a request. The key must be allowed to watch
-// the conversation. If another gateway has it, the request is proxied.
+// the conversation. If another gateway runs the conversation, the request is proxied to that gateway.
 func (srv *Server) withSession(
 	serve func(http.ResponseWriter, *http.Request, *bridge.Session, access.Watcher),
 ) func(http.ResponseWriter, *http.Request, access.Watcher) {
@@ -73,7 +73,7 @@ func (srv *Server) withSession(
 	}
 }
 
-// sessionInfo is a conversation in the list.
+// sessionInfo describes one conversation in the list of conversations.
 type sessionInfo struct {
 	ID        string       `json:"id"`
 	Protocol  string       `json:"door"`
@@ -100,11 +100,11 @@ type Words struct {
 	Text string `json:"text"` // at most maxWords characters
 }
 
-// maxWords limits [Words].Text, in characters, to what fits on one line of a list.
+// maxWords limits [Words].Text, in characters, so that it fits on one line of a list.
 const maxWords = 120
 
-// NewWords returns the end of a text that one side said, shortened to maxWords characters, or nil for an empty text. A
-// shortened text begins with "…" and a whole word.
+// NewWords returns the end of a text that one side has said, at most maxWords characters. It returns nil for an empty
+// text. A shortened text begins with "…" and a whole word.
 func NewWords(role, text string) *Words {
 	text = strings.Join(strings.Fields(text), " ")
 	if text == "" {
@@ -147,12 +147,12 @@ func (srv *Server) serveList(w http.ResponseWriter, r *http.Request, key access.
 }
 
 func (srv *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Session, key access.Watcher) {
-	var how bridge.Command = bridge.EndAfterSpeaking{}
+	var command bridge.Command = bridge.EndAfterSpeaking{}
 	if r.URL.Query().Get("now") != "" {
-		how = bridge.Goodbye{}
+		command = bridge.Goodbye{}
 	}
-	s.ReportSteering(bridge.Steered{By: key.Name(), What: "end"}) // before the end: an ended conversation reports nothing
-	if s.Do(how) != nil {
+	s.ReportSteering(bridge.Steered{At: time.Now(), By: key.Name(), What: "end"}) // before the end: an ended conversation reports nothing
+	if s.Do(command) != nil {
 		writeNotFound(w)
 		return
 	}
@@ -188,14 +188,14 @@ func (f flushWriter) Write(b []byte) (int, error) {
 	return n, errors.Join(err, f.FlushError())
 }
 
-// Close implements io.Closer. It does nothing: the response ends when its handler returns.
+// Close implements io.Closer. It does nothing, because the response ends when its handler returns.
 func (flushWriter) Close() error { return nil }
 
 func writeNotFound(w http.ResponseWriter) {
 	access.WriteNotFound(w, "There is no conversation of this id.")
 }
 
-// watcher is one connection to a conversation.
+// watcher is one connection of the backend to a conversation.
 type watcher struct {
 	*signaling.Socket
 	session *bridge.Session
@@ -277,15 +277,16 @@ func (w *watcher) handleMessage(in signaling.Message) {
 	w.ChargeTime(time.Since(began))
 }
 
-// steeringNames names the commands of the client protocol that steer a conversation, for [bridge.Steered].
+// steeringNames maps messages of the client protocol that steer a conversation to their names in [bridge.Steered].
 var steeringNames = map[string]string{protocol.TypeInterrupt: "interrupt", protocol.TypeRecording: "recording"}
 
-// steer carries out an order of the backend, and reports it if it succeeded. what and text describe the order in the
-// [bridge.Steered] report.
-func (w *watcher) steer(what string, order bridge.Command, text string) error {
-	err := w.session.Do(order)
+// steer carries out a command of the backend. If the command succeeds, it reports a [bridge.Steered] with kind and
+// text.
+func (w *watcher) steer(kind string, command bridge.Command, text string) error {
+	at := time.Now()
+	err := w.session.Do(command)
 	if err == nil {
-		w.session.ReportSteering(bridge.Steered{By: w.key, What: what, Text: text})
+		w.session.ReportSteering(bridge.Steered{At: at, By: w.key, What: kind, Text: text})
 	}
 	return err
 }

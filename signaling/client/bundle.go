@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Bundles maps a script's path to the scripts that are delivered in its file. Each script comes after those it imports.
-// Every script keeps its address: its own file re-exports from the bundle.
+// Bundles maps the path of a script to the scripts that are delivered in the same file. A script must come after those
+// that it imports. Each script keeps its own address, where a small file re-exports it from the bundle.
 type Bundles map[string][]string
 
 var (
@@ -29,8 +29,8 @@ type bundler struct {
 	bundleOf map[string]string // path of the bundle, by path of a bundled script
 }
 
-// bundleScripts joins scripts, and makes all others import from the bundles. It fails if it cannot parse a script, or a
-// script imports a later one.
+// bundleScripts joins the scripts of each bundle, and makes all other scripts import from the bundles. It fails if it
+// cannot parse a script, or if a script imports one that comes later in the bundle.
 func (b Bundles) bundleScripts(sources map[string][]byte) error {
 	r := &bundler{sources, map[string]string{}}
 	for into, members := range b {
@@ -65,14 +65,14 @@ func (b Bundles) bundleScripts(sources map[string][]byte) error {
 	return nil
 }
 
-// joinScripts returns the script into, with the scripts members in front of it. The script into keeps its exports, and
-// each member is exported as an object under its scriptVariable.
-func (b *bundler) joinScripts(into string, members []string) ([]byte, error) {
+// joinScripts returns the text of a bundle: the scripts `members`, and then the script `target`. The bundle exports the
+// names that target exports. It also exports an object for each member, under the member's scriptVariable.
+func (b *bundler) joinScripts(target string, members []string) ([]byte, error) {
 	var text strings.Builder
-	head := map[string]bool{} // import lines for scripts outside the bundle
+	importLines := map[string]bool{} // import lines for scripts outside the bundle
 	var before []string
 	for _, name := range members {
-		body, err := b.stripImports(name, into, before, head)
+		body, err := b.stripImports(name, target, before, importLines)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -84,9 +84,9 @@ func (b *bundler) joinScripts(into string, members []string) ([]byte, error) {
 		fmt.Fprintf(&text, "const %s = (() => {\n%s\nreturn {%s};\n})();\n", scriptVariable(name), body, strings.Join(names, ", "))
 		before = append(before, name)
 	}
-	body, err := b.stripImports(into, into, before, head)
+	body, err := b.stripImports(target, target, before, importLines)
 	if err == nil {
-		err = checkDuplicateImports(head)
+		err = checkDuplicateImports(importLines)
 	}
 	if err != nil {
 		return nil, err
@@ -99,13 +99,13 @@ func (b *bundler) joinScripts(into string, members []string) ([]byte, error) {
 		}
 		fmt.Fprintf(&text, "\nexport {%s};\n", strings.Join(all, ", "))
 	}
-	return []byte(strings.Join(slices.Sorted(maps.Keys(head)), "\n") + "\n" + text.String()), nil
+	return []byte(strings.Join(slices.Sorted(maps.Keys(importLines)), "\n") + "\n" + text.String()), nil
 }
 
-// checkDuplicateImports returns an error for a name that is imported from two places: browsers reject such a script.
-func checkDuplicateImports(head map[string]bool) error {
+// checkDuplicateImports returns an error if a name is imported from two places, because browsers reject such a script.
+func checkDuplicateImports(importLines map[string]bool) error {
 	from := map[string]string{}
-	for line := range head {
+	for line := range importLines {
 		for _, m := range importedName.FindAllStringSubmatch(line, -1) {
 			if other := from[m[1]]; other != "" {
 				return fmt.Errorf("it imports %s twice: %s %s", m[1], other, line)
@@ -116,25 +116,27 @@ func checkDuplicateImports(head map[string]bool) error {
 	return nil
 }
 
-// stripImports returns the script name with its imports replaced by constants, and adds the import lines that the whole
-// bundle needs to head. before lists the scripts that precede this script in the bundle into.
-func (b *bundler) stripImports(name, into string, before []string, head map[string]bool) (string, error) {
+// stripImports returns the text of the script `name`, with constants instead of imports. It adds import lines to
+// importLines that the bundle `target` needs at its beginning. before lists the scripts that precede this script in the
+// bundle.
+func (b *bundler) stripImports(name, target string, before []string, importLines map[string]bool) (string, error) {
 	var failed error
 	body := importLine.ReplaceAllStringFunc(string(b.sources[name]), func(line string) string {
 		m := importLine.FindStringSubmatch(line)
 		from := path.Join(path.Dir(name), m[2])
 		bundle := b.bundleOf[from]
 		switch {
-		case bundle == into && slices.Contains(before, from):
-		case bundle == into || from == into:
+		case bundle == target && slices.Contains(before, from):
+		case bundle == target || from == target:
 			failed = fmt.Errorf("it imports %s, which comes after it", from)
 		case bundle != "":
-			head[fmt.Sprintf("import {%s} from '%s%s';", scriptVariable(from), strings.TrimSuffix(m[2], path.Base(from)), path.Base(bundle))] = true
-		case name == into || m[1] == "":
-			head[line] = true
+			folder := strings.TrimSuffix(m[2], path.Base(from))
+			importLines[fmt.Sprintf("import {%s} from '%s%s';", scriptVariable(from), folder, path.Base(bundle))] = true
+		case name == target || m[1] == "":
+			importLines[line] = true
 			return ""
 		default:
-			head[fmt.Sprintf("import * as %s from '%s';", scriptVariable(from), m[2])] = true
+			importLines[fmt.Sprintf("import * as %s from '%s';", scriptVariable(from), m[2])] = true
 		}
 		return fmt.Sprintf("const {%s} = %s;", renamedImport.ReplaceAllString(m[1], "$1: $2"), scriptVariable(from))
 	})
@@ -158,7 +160,7 @@ var (
 	styleHref  = regexp.MustCompile(`href="([^"]+)"`)
 )
 
-// joinStyles joins consecutive style sheets of each page into one file, named after the page.
+// joinStyles joins consecutive style sheets of each page into one file with the name of the page.
 func joinStyles(sources map[string][]byte) {
 	for name, html := range maps.Clone(sources) {
 		if path.Ext(name) != ".html" {

@@ -23,8 +23,8 @@ type loopQueue struct {
 	isClosed bool
 }
 
-func newLoopQueue(overrun func()) *loopQueue {
-	return &loopQueue{wake: make(chan struct{}, 1), onOverrun: sync.OnceFunc(overrun)}
+func newLoopQueue(onOverrun func()) *loopQueue {
+	return &loopQueue{wake: make(chan struct{}, 1), onOverrun: sync.OnceFunc(onOverrun)}
 }
 
 // enqueue adds f; after close, or if the queue is full, f is dropped.

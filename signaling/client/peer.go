@@ -27,8 +27,8 @@ type peer struct {
 	channel      *rtc.Channel // nil until open
 }
 
-// offerError converts the rejection of an offer or a candidate into a protocol error for a field.
-func offerError(field string, err error) error {
+// newOfferError converts the rejection of an offer or a candidate into a protocol error that names the field.
+func newOfferError(field string, err error) error {
 	var r *rtc.RefusedError
 	if !errors.As(err, &r) {
 		return err
@@ -45,10 +45,10 @@ func (c *webClient) newPeer() (*peer, error) {
 		OnConnected:      func() { c.postToLoop(func() { c.onConnected(p) }) },
 		OnConnectionLost: func(why string) { c.postToLoop(func() { c.losePeer(p, why) }) },
 		OnCandidate:      func(line string) { c.postToLoop(func() { c.sendCandidate(p, line) }) },
-		Opened:           func(opened *rtc.Channel) { c.postToLoop(func() { c.onChannel(p, opened) }) },
-		Closed:           func(closed *rtc.Channel) { c.postToLoop(func() { c.onLost(closed) }) },
+		Opened:           func(opened *rtc.Channel) { c.postToLoop(func() { c.onChannelOpen(p, opened) }) },
+		Closed:           func(closed *rtc.Channel) { c.postToLoop(func() { c.onTransportLost(closed) }) },
 		Message: func(message []byte, isText bool) {
-			c.channelPace.AdmitMessage(len(message))
+			c.channelPace.WaitUntilAllowed(len(message))
 			c.receiveMessage(routeChannel, signaling.Message{Data: message, Text: isText})
 		},
 	})
@@ -74,7 +74,7 @@ func (c *webClient) onOffer(w route, sdp string) error {
 	}
 	o, err := rtc.ParseOffer(sdp)
 	if err != nil {
-		return offerError("payload.sdp", err)
+		return newOfferError("payload.sdp", err)
 	}
 	p := c.nextPeer
 	if p == nil || !p.IsSameClient(o) {
@@ -86,7 +86,8 @@ func (c *webClient) onOffer(w route, sdp string) error {
 			return err
 		}
 	} else if restarts = p.RestartsICE(o); restarts && w == routeChannel {
-		// A restart interrupts the data channel until the client has the answer, so the answer must take the socket.
+		// A restart interrupts the data channel until the client has the answer, so the answer must be sent over the
+		// socket.
 		if c.socket == nil {
 			return &bridge.Error{
 				Code: bridge.CodeBadOffer, Field: "payload.sdp",
@@ -101,7 +102,7 @@ func (c *webClient) onOffer(w route, sdp string) error {
 		if fresh {
 			c.closePeer(p)
 		}
-		return offerError("payload.sdp", err)
+		return newOfferError("payload.sdp", err)
 	}
 	c.router.sendMessage(w, protocol.AnswerMessage(answer))
 	if o.UnsupportedVideo != "" {
@@ -122,7 +123,8 @@ func (c *webClient) onOffer(w route, sdp string) error {
 	return nil
 }
 
-// installPeer installs a new peer: at once if there is none, otherwise when it has connected.
+// installPeer installs a new peer. If the existing peer is connected, the new peer replaces it only when it has
+// connected, too. Otherwise the new peer replaces it at once.
 func (c *webClient) installPeer(p *peer) {
 	switch {
 	case c.peer == nil:
@@ -138,8 +140,8 @@ func (c *webClient) installPeer(p *peer) {
 	}
 }
 
-// limitConnectTime closes a peer that does not connect in time. A restart of ICE cuts the old connection, so the limit applies to
-// a restart as well.
+// limitConnectTime closes a peer that does not connect in time. It is also called for an ICE restart, because a restart
+// ends the old ICE connection.
 func (c *webClient) limitConnectTime(p *peer) {
 	if p.connectTimer != nil {
 		p.connectTimer.Stop()
@@ -155,7 +157,8 @@ func (c *webClient) limitConnectTime(p *peer) {
 	p.connectTimer = timer
 }
 
-// onCandidate handles one of the client's candidates, for the newest peer. Candidates before the offer are kept.
+// onCandidate passes one of the client's candidates to the newest peer. It keeps candidates that arrive before the
+// offer.
 func (c *webClient) onCandidate(m protocol.ClientMessage) error {
 	line, err := m.ParseCandidate()
 	if err != nil {
@@ -177,11 +180,11 @@ func (c *webClient) addCandidate(p *peer, line string) error {
 		c.warnOnce("candidates", fmt.Sprintf("Only the first %d candidates of an offer are tried; the others are ignored.", rtc.MaxCandidates))
 		return nil
 	}
-	return offerError("payload.candidate", err)
+	return newOfferError("payload.candidate", err)
 }
 
-// onChannel is called when a peer's data channel has opened: events are sent by the channel from now on.
-func (c *webClient) onChannel(p *peer, opened *rtc.Channel) {
+// onChannelOpen is called when a peer's data channel has opened. From now on, events are sent by the channel.
+func (c *webClient) onChannelOpen(p *peer, opened *rtc.Channel) {
 	if p != c.peer && p != c.nextPeer {
 		return
 	}
@@ -203,8 +206,8 @@ func (c *webClient) onConnected(p *peer) {
 	c.routeVoice()
 }
 
-// losePeer closes a lost peer. message is the reason, without a full stop, for an error to the client. It is "" if the
-// client knows the reason.
+// losePeer closes a lost peer. message is the reason, without a full stop, for an error to the client. message is "" if
+// the client already knows the reason.
 func (c *webClient) losePeer(p *peer, message string) {
 	switch p {
 	case c.peer:
@@ -235,8 +238,9 @@ func (c *webClient) closePeer(p *peer) {
 	c.closers.Go(p.closeAndWait)
 }
 
-// sendCandidate sends the client a candidate of the gateway; an empty line means that there are no more. Candidates found
-// while the loop builds the answer are posted to the loop, so they follow the answer.
+// sendCandidate sends the client a candidate of the gateway; an empty line means that no more candidates follow. If
+// Pion finds candidates while the loop builds the answer, they are posted to the loop, so that they are sent after the
+// answer.
 func (c *webClient) sendCandidate(p *peer, line string) {
 	if line == "" {
 		c.router.sendMessage(p.offerRoute, protocol.EndOfCandidatesMessage())

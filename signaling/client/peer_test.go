@@ -44,7 +44,7 @@ func TestPeerSaysBackWhatItHears(t *testing.T) {
 			checkSeq(t, c.Messages())
 			p.Send("DISCONNECT_GEMINI", "")
 			c.AwaitEvent("GEMINI_DISCONNECTED")
-			if code := c.CloseCode(); code != 1000 {
+			if code := c.AwaitCloseCode(); code != 1000 {
 				t.Errorf("closed with %d", code)
 			}
 		})
@@ -98,7 +98,7 @@ func TestOfferBeforeConnectAndCandidatesBeforeTheOffer(t *testing.T) {
 	c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
 	p.ApplyAnswer(c.AwaitEvent("WEBRTC_ANSWER"))
 	p.AwaitConnected()
-	p.CheckBothWays(440)
+	p.CheckAudioBothWays(440)
 	if n := c.CountMessages("GEMINI_ERROR"); n != 0 {
 		t.Errorf("errors: %v", c.Messages())
 	}
@@ -136,7 +136,7 @@ func TestEitherWayMayGoBySocket(t *testing.T) {
 func TestSocketAudioIsDroppedWhileARTPMicrophoneIsLive(t *testing.T) {
 	t.Parallel()
 	c, p := testkit.DialPhone(t, testkit.StartGateway(t), `{}`, testkit.PhoneOptions{})
-	p.CheckBothWays(440)
+	p.CheckAudioBothWays(440)
 	for range 3 {
 		c.SendAudio(testkit.MakeSilence(100*time.Millisecond, 16000), 16000)
 	}
@@ -155,8 +155,8 @@ func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
 	}
 	t.Parallel()
 	c, p := testkit.DialPhone(t, testkit.StartGateway(t), `{}`, testkit.PhoneOptions{Channel: true})
-	p.CheckBothWays(440)
-	p.OfferOnly(true)
+	p.CheckAudioBothWays(440)
+	p.SendOfferOnly(true)
 	c.AwaitEvent("WEBRTC_ANSWER")
 	testkit.Eventually(t, "the peer is given up", func() bool {
 		c.SendAudio(testkit.MakeSilence(20*time.Millisecond, 16000), 16000)
@@ -193,7 +193,7 @@ func TestPeersThatDoNotConnect(t *testing.T) {
 
 // The voice is held for a first peer, and returns to the socket if the peer does not connect.
 func firstPeerFails(t *testing.T, c *testkit.Client) func(*testing.T) {
-	testkit.NewPhone(t, c, testkit.PhoneOptions{}).OfferOnly(false)
+	testkit.NewPhone(t, c, testkit.PhoneOptions{}).SendOfferOnly(false)
 	c.AwaitEvent("WEBRTC_ANSWER")
 	c.Send("SEND_MESSAGE", testkit.TextPayload("hello"))
 	return func(t *testing.T) {
@@ -220,18 +220,18 @@ func anotherPeerFails(t *testing.T, c *testkit.Client) func(*testing.T) {
 	first := testkit.NewPhone(t, c, testkit.PhoneOptions{})
 	first.Negotiate(false)
 	first.AwaitConnected()
-	first.CheckBothWays(440) // now the gateway, too, knows that the peer is connected
-	testkit.NewPhone(t, c, testkit.PhoneOptions{}).OfferOnly(false)
+	first.CheckAudioBothWays(440) // now the gateway, too, knows that the peer is connected
+	testkit.NewPhone(t, c, testkit.PhoneOptions{}).SendOfferOnly(false)
 	return func(t *testing.T) {
 		m := c.AwaitError("peer_failed", "")
 		if text := string(m.Payload); strings.Contains(text, "WebSocket") || !strings.Contains(text, "the previous WebRTC connection") {
 			t.Errorf("the client got %s", text)
 		}
-		first.CheckBothWays(440)
+		first.CheckAudioBothWays(440)
 		second := testkit.NewPhone(t, c, testkit.PhoneOptions{Channel: true})
 		second.Negotiate(false)
 		second.AwaitConnected()
-		second.CheckBothWays(660)
+		second.CheckAudioBothWays(660)
 		testkit.Eventually(t, "end of the first peer", func() bool {
 			s := first.PC.ConnectionState()
 			return s == webrtc.PeerConnectionStateClosed || s == webrtc.PeerConnectionStateDisconnected || s == webrtc.PeerConnectionStateFailed
@@ -250,11 +250,11 @@ func restartFails(t *testing.T, c *testkit.Client) func(*testing.T) {
 	p.AwaitConnected()
 	p.Negotiate(true)
 	p.AwaitConnected()
-	p.CheckBothWays(440)
+	p.CheckAudioBothWays(440)
 	if n := c.CountMessages("GEMINI_ERROR"); n > 0 {
 		t.Errorf("errors after a restart that connected: %v", c.Messages())
 	}
-	p.OfferOnly(true)
+	p.SendOfferOnly(true)
 	return func(*testing.T) { c.AwaitError("peer_failed", "") }
 }
 
@@ -269,7 +269,7 @@ func TestSocketAudioEndsTheHold(t *testing.T) {
 			if first == "the audio" {
 				c.SendAudio(make([]int16, 320), 16000)
 			}
-			testkit.NewPhone(t, c, testkit.PhoneOptions{}).OfferOnly(false)
+			testkit.NewPhone(t, c, testkit.PhoneOptions{}).SendOfferOnly(false)
 			c.AwaitEvent("WEBRTC_ANSWER")
 			start := time.Now()
 			if first == "the offer" {
@@ -292,7 +292,7 @@ func TestTheVoiceMovesFromTheSocketToThePeer(t *testing.T) {
 	p := testkit.NewPhone(t, c, testkit.PhoneOptions{})
 	p.Negotiate(false)
 	p.AwaitConnected()
-	p.CheckBothWays(440)
+	p.CheckAudioBothWays(440)
 	if n := c.CountMessages("AUDIO_CHUNK"); n > 0 {
 		t.Errorf("%d AUDIO_CHUNKs, though the peer was there before the answer", n)
 	}
@@ -327,7 +327,7 @@ func TestOffersThatCannotBeServed(t *testing.T) {
 	c.Send("WEBRTC_ICE_CANDIDATE", `{"candidate":"candidate:nonsense","sdpMid":"0","sdpMLineIndex":0}`)
 	c.AwaitError("bad_offer", "payload.candidate")
 	p.AwaitConnected()
-	p.CheckBothWays(440)
+	p.CheckAudioBothWays(440)
 }
 
 func TestTooManyOffers(t *testing.T) {
@@ -405,9 +405,9 @@ func TestConversationOutlivesTheSocket(t *testing.T) {
 	c, p := testkit.DialPhone(t, g, testkit.WeatherTool, testkit.PhoneOptions{Channel: true})
 	c.Conn.Close()
 	<-c.Done
-	c.Inbox.ClearEnd()
+	c.Inbox.ClearEndError()
 	testkit.Eventually(p.T, "notice", func() bool { return strings.Contains(g.Logs.String(), "socket lost") })
-	p.CheckBothWays(440)
+	p.CheckAudioBothWays(440)
 
 	// A canvas of 256 KB and more is received in pieces, and a photo of 2 MB is sent in pieces.
 	canvas := strings.Repeat("canvas éè ", 40<<10)
@@ -429,7 +429,7 @@ func TestConversationOutlivesTheSocket(t *testing.T) {
 		t.Errorf("errors: %v", c.Messages())
 	}
 	p.Negotiate(false) // signalling also works over the channel
-	p.CheckBothWays(660)
+	p.CheckAudioBothWays(660)
 	// Pion's own restart would cut the channel before the offer is sent, so the offer is built here.
 	p.SendOffer(strings.ReplaceAll(p.PC.LocalDescription().SDP, "a=ice-ufrag:", "a=ice-ufrag:new"))
 	c.AwaitError("bad_offer", "payload.sdp")
@@ -446,7 +446,7 @@ func TestTheSocketMayCloseAsSoonAsTheChannelIsOpen(t *testing.T) {
 		p.Channel.OnOpen(func() { c.Conn.Close() })
 		p.Negotiate(false)
 		<-c.Done
-		c.Inbox.ClearEnd()
+		c.Inbox.ClearEndError()
 		p.AwaitConnected()
 		p.Send("SEND_MESSAGE", testkit.TextPayload("hello"))
 		c.AwaitEvent("ASSISTANT_SPEAKING")

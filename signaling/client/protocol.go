@@ -26,7 +26,11 @@ func Protocol() signaling.Protocol {
 		if err != nil {
 			return nil, nil, err
 		}
-		page := site.Handler(Status{Backend: e.Host.Backend(), Models: e.Host.Models()}, library)
+		status := Status{Backend: e.Host.Backend(), Models: e.Host.Models()}
+		if !e.Gate.HasKeys() {
+			status.HasAgent = func(name string) bool { return e.Agents.Find(name, protocolName) != nil }
+		}
+		page := site.Handler(status, library)
 		s := &Server{Host: e.Host, RTC: e.RTC, ICEServers: e.ICEServers, OpusDecoder: e.OpusDecoder, Logger: e.Logger}
 		return []signaling.Endpoint{
 			{Pattern: "/ws", Socket: s},
@@ -36,7 +40,8 @@ func Protocol() signaling.Protocol {
 	}}
 }
 
-// PackageVersion returns the version of the served npm package: the module's, or "" if the build has none.
+// PackageVersion returns the version of the served npm package. It is the version of the module, or "" if the build has
+// none.
 func PackageVersion() string {
 	built, ok := debug.ReadBuildInfo()
 	if !ok {

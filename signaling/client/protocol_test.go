@@ -211,7 +211,7 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 	}
 	c := testkit.OpenConversation(t, testkit.StartGateway(t), `{}`)
 	for i, test := range cases {
-		c.SendFrame(websocket.TextMessage, []byte(test.raw))
+		c.SendTextFrame(test.raw)
 		m := c.AwaitEvent("GEMINI_ERROR")
 		t.Logf("%s: %s", test.name, m.Payload)
 		testkit.CheckError(t, m, test.code, test.field)
@@ -285,7 +285,7 @@ func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
 		c.Send(kind, `{}`)
 		c.AwaitError("not_connected", "type")
 	}
-	c.SendFrame(websocket.TextMessage, []byte(`{`))
+	c.SendTextFrame(`{`)
 	c.AwaitError("bad_message", "")
 	c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
 	var connected struct {
@@ -396,7 +396,7 @@ func TestRefusedSetUp(t *testing.T) {
 			if test.code == "busy" {
 				want = websocket.CloseTryAgainLater
 			}
-			if code := c.CloseCode(); code != want {
+			if code := c.AwaitCloseCode(); code != want {
 				t.Errorf("closed with %d", code)
 			}
 		})
@@ -737,7 +737,7 @@ func TestEndIsReported(t *testing.T) {
 			if m := c.AwaitEvent("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), test.reason) {
 				t.Errorf("got %v", m)
 			}
-			if code, n := c.CloseCode(), c.CountMessages("GEMINI_ERROR"); code != test.code || n != 0 {
+			if code, n := c.AwaitCloseCode(), c.CountMessages("GEMINI_ERROR"); code != test.code || n != 0 {
 				t.Errorf("closed with %d after %d errors", code, n)
 			}
 		})
@@ -749,7 +749,7 @@ func TestResume(t *testing.T) {
 	g := testkit.StartGateway(t)
 	first := testkit.DialWebSocket(t, g.URL)
 	first.Send("CONNECT_GEMINI", `{"initialConfig":`+testkit.WeatherTool+`,"resumable":true}`)
-	session, token := testkit.ReadSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
+	session, token := testkit.ParseSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
 	first.Send("SEND_MESSAGE", testkit.TextPayload(`/tool get_weather {"location":"London"}`))
 	id, _ := expectCall(first, "get_weather")
 	first.Conn.Close()
@@ -757,7 +757,7 @@ func TestResume(t *testing.T) {
 
 	second := testkit.DialWebSocket(t, g.URL)
 	second.Send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
-	again, token2 := testkit.ReadSetup(t, second.AwaitEvent("SETUP_COMPLETE"), true)
+	again, token2 := testkit.ParseSetup(t, second.AwaitEvent("SETUP_COMPLETE"), true)
 	if again != session || token2 == token {
 		t.Errorf("session %s became %s; a new token: %v", session, again, token2 != token)
 	}
@@ -767,7 +767,7 @@ func TestResume(t *testing.T) {
 	// The old token is valid until the new one was used, and a socket that is still open is replaced.
 	third := testkit.DialWebSocket(t, g.URL)
 	third.Send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
-	_, token3 := testkit.ReadSetup(t, third.AwaitEvent("SETUP_COMPLETE"), true)
+	_, token3 := testkit.ParseSetup(t, third.AwaitEvent("SETUP_COMPLETE"), true)
 	if m := second.AwaitEvent("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), `"replaced"`) {
 		t.Errorf("the replaced client got %v", m)
 	}
@@ -782,13 +782,13 @@ func TestResume(t *testing.T) {
 	for _, stale := range []string{token2, "nonsense"} {
 		c := testkit.DialWebSocket(t, g.URL)
 		c.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumeToken":"`+stale+`"}`)
-		if fresh, _ := testkit.ReadSetup(t, c.AwaitEvent("SETUP_COMPLETE"), false); fresh == session {
+		if fresh, _ := testkit.ParseSetup(t, c.AwaitEvent("SETUP_COMPLETE"), false); fresh == session {
 			t.Errorf("the void token %q opened the old conversation", stale)
 		}
 	}
 	last := testkit.DialWebSocket(t, g.URL)
 	last.Send("CONNECT_GEMINI", `{"resumeToken":"`+token3+`"}`)
-	testkit.ReadSetup(t, last.AwaitEvent("SETUP_COMPLETE"), true)
+	testkit.ParseSetup(t, last.AwaitEvent("SETUP_COMPLETE"), true)
 	checkStillWorks(t, last)
 	last.Send("DISCONNECT_GEMINI", "")
 	last.AwaitEvent("GEMINI_DISCONNECTED")
@@ -902,7 +902,7 @@ func TestLongMessages(t *testing.T) {
 		{"a type that nobody knows", `{"type":"` + long + `"}`, "type"},
 		{"too long for any", `{"type":"SEND_MESSAGE","payload":"` + strings.Repeat("x", 11<<20) + `"}`, "payload"},
 	} {
-		c.SendFrame(websocket.TextMessage, []byte(test.raw))
+		c.SendTextFrame(test.raw)
 		m := c.AwaitError("bad_message", test.field)
 		t.Logf("%s: %s", test.name, m.Payload)
 	}
@@ -913,7 +913,7 @@ func TestLongMessages(t *testing.T) {
 		`{"payload":{"parts":[{"text":"three"},{"inlineData":{"mimeType":"image/png","data":"` + encodePicture(t, 500<<10) + `"}}]},` +
 			`"type":"SEND_MESSAGE"}`,
 	} {
-		c.SendFrame(websocket.TextMessage, []byte(raw))
+		c.SendTextFrame(raw)
 		expectTranscript(c, "(image/png)")
 		c.AwaitEvent("TURN_COMPLETE")
 	}

@@ -21,7 +21,7 @@ func TestCallQualityIsReported(t *testing.T) {
 	p := testkit.NewPhone(t, c, testkit.PhoneOptions{Codecs: noReports(t)})
 	p.Negotiate(false)
 	p.AwaitConnected()
-	p.CheckBothWays(440)
+	p.CheckAudioBothWays(440)
 	voice := uint32(p.PC.GetReceivers()[0].Track().SSRC())
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -40,7 +40,7 @@ func TestCallQualityIsReported(t *testing.T) {
 	}
 	p.Send("DISCONNECT_GEMINI", "")
 	c.AwaitEvent("GEMINI_DISCONNECTED")
-	c.CloseCode()
+	c.AwaitCloseCode()
 	p.HangUp()
 	var up, down rtc.Quality
 	for range 2 {

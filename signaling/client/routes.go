@@ -9,7 +9,7 @@ import (
 	"voxgate/signaling/client/protocol"
 )
 
-// route selects the connection for a message.
+// route says over which connection a message is sent.
 type route int
 
 const (
@@ -23,8 +23,9 @@ type transport interface {
 	Write(message []byte) error
 	// Limit is the longest message that the transport accepts, in bytes; 0 means any.
 	Limit() int
-	// Ready blocks until the transport accepts more, ctx is done, or the client is too slow ([signaling.ErrSlow]).
-	Ready(ctx context.Context) error
+	// WaitUntilReady blocks until the transport accepts more, ctx is done, or the client is too slow
+	// ([signaling.ErrSlow]).
+	WaitUntilReady(ctx context.Context) error
 }
 
 // socketTransport is the [transport] over the WebSocket.
@@ -34,10 +35,10 @@ func (s *socketTransport) Write(message []byte) error { return s.WSConn.Write(me
 
 func (s *socketTransport) Limit() int { return 0 }
 
-func (s *socketTransport) Ready(context.Context) error { return nil }
+func (s *socketTransport) WaitUntilReady(context.Context) error { return nil }
 
-// router holds the two transports to the client, and queues its messages. One goroutine writes to both, so the events
-// stay in order.
+// router holds the two transports to the client, and queues its messages. Only one goroutine writes to the transports,
+// so that events stay in order.
 type router struct {
 	enqueue func(signaling.Outgoing) // queues a message
 	onLost  func(transport)          // called for a failed transport, by the goroutine that writes
@@ -52,23 +53,23 @@ type router struct {
 
 func newRouter() *router { return &router{wake: make(chan struct{})} }
 
-// sendMessage queues a message for a route. Only messages of routeEvents get a sequence number. It never blocks.
-func (r *router) sendMessage(by route, m protocol.ServerMessage) {
+// sendMessage queues a message for a route. It never blocks. Only messages for routeEvents get a sequence number.
+func (r *router) sendMessage(via route, m protocol.ServerMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seq := uint64(0)
-	if by == routeEvents {
+	if via == routeEvents {
 		r.seq++
 		seq = r.seq
 	}
-	r.enqueue(signaling.Outgoing{Data: m.Encode(seq), Route: int(by)})
+	r.enqueue(signaling.Outgoing{Data: m.Encode(seq), Route: int(via)})
 }
 
 // setTransport sets the transport of one kind: routeSocket or routeChannel.
-func (r *router) setTransport(by route, l transport) {
+func (r *router) setTransport(via route, l transport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.transports[by] = l
+	r.transports[via] = l
 	r.wakeWaiters()
 }
 
@@ -83,8 +84,8 @@ func (r *router) removeTransport(lost transport) {
 	}
 }
 
-// close records that no further transport will be connected. From now on, messages for which no transport is left are
-// dropped.
+// close records that no further transport will be connected. From then on, messages are dropped if no transport is
+// left.
 func (r *router) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,14 +93,14 @@ func (r *router) close() {
 	r.wakeWaiters()
 }
 
-// wakeWaiters wakes goroutines that wait for a transport. Needs mu.
+// wakeWaiters wakes goroutines that wait for a transport. The caller must hold mu.
 func (r *router) wakeWaiters() {
 	close(r.wake)
 	r.wake = make(chan struct{})
 }
 
-// writeMessage is [signaling.SocketOptions].Write. It returns [signaling.ErrSlow] if the client is too slow, or the error
-// of ctx. If a transport fails, the message is lost and the next message takes the other transport.
+// writeMessage implements [signaling.SocketOptions].Write. It returns [signaling.ErrSlow] if the client is too slow, or
+// the error of ctx. If a transport fails, the message is lost, and the other transport is used from then on.
 func (r *router) writeMessage(ctx context.Context, m signaling.Outgoing) error {
 	by, err := r.awaitTransport(ctx, route(m.Route), len(m.Data))
 	if by == nil || err != nil {
@@ -114,8 +115,8 @@ func (r *router) writeMessage(ctx context.Context, m signaling.Outgoing) error {
 	return nil
 }
 
-// awaitTransport waits for a transport to send a message of size bytes, and prefers one that need not split it. It
-// returns nil if no transport is left after close.
+// awaitTransport waits for a transport on which a message of size bytes can be sent. It prefers a transport that can
+// send the message in one piece. It returns nil if no transport is left after close.
 func (r *router) awaitTransport(ctx context.Context, preferred route, size int) (transport, error) {
 	for {
 		r.mu.Lock()
@@ -138,23 +139,23 @@ func (r *router) awaitTransport(ctx context.Context, preferred route, size int) 
 }
 
 // writeTo sends one message, in pieces if necessary.
-func (r *router) writeTo(ctx context.Context, by transport, text []byte) error {
-	limit := by.Limit()
+func (r *router) writeTo(ctx context.Context, t transport, text []byte) error {
+	limit := t.Limit()
 	if limit == 0 || len(text) <= limit {
-		if err := by.Ready(ctx); err != nil {
+		if err := t.WaitUntilReady(ctx); err != nil {
 			return err
 		}
-		return by.Write(text)
+		return t.Write(text)
 	}
 	r.mu.Lock()
 	r.lastPieceID++
 	id := r.lastPieceID
 	r.mu.Unlock()
 	for piece := range protocol.SplitMessage(id, text) {
-		if err := by.Ready(ctx); err != nil {
+		if err := t.WaitUntilReady(ctx); err != nil {
 			return err
 		}
-		if err := by.Write(piece); err != nil {
+		if err := t.Write(piece); err != nil {
 			return err
 		}
 	}

@@ -63,7 +63,7 @@ func TestWebRTCOverTCP(t *testing.T) {
 		`{}`,
 		testkit.PhoneOptions{Network: func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) }},
 	)
-	p.CheckBothWays(440)
+	p.CheckAudioBothWays(440)
 }
 
 // A client that sends more candidates than the gateway tries gets one warning, and connects with the first ones.
@@ -84,7 +84,7 @@ func TestTooManyCandidates(t *testing.T) {
 	flood()
 	p.Negotiate(true)
 	flood()
-	p.CheckBothWays(440)
+	p.CheckAudioBothWays(440)
 	if n := c.CountWarnings("candidates"); n != 1 || c.CountMessages("GEMINI_ERROR") > 0 {
 		t.Errorf("%d warnings: %v", n, c.Messages())
 	}

@@ -60,7 +60,7 @@ func (c *webClient) run(ctx context.Context, s *signaling.Socket) error {
 	c.queue = newLoopQueue(func() { cancel(errOverrun) })
 	c.socket, c.socketPace = &socketTransport{s.WSConn()}, s.WSConn().Limiter()
 	c.router.enqueue = s.Put
-	c.router.onLost = func(l transport) { c.postToLoop(func() { c.onLost(l) }) }
+	c.router.onLost = func(l transport) { c.postToLoop(func() { c.onTransportLost(l) }) }
 	c.router.setTransport(routeSocket, c.socket)
 	open, err := c.awaitConnect(ctx, s)
 	if err == nil {
@@ -70,9 +70,9 @@ func (c *webClient) run(ctx context.Context, s *signaling.Socket) error {
 	close(c.done)
 	c.queue.close()
 	c.channelPace.Release()
-	err = c.sendGoodbye(err)
+	err = c.sendEndMessage(err)
 	c.router.close()
-	s.DrainWrites()
+	s.FinishWrites()
 	if p := c.peer; p != nil && p.channel != nil {
 		p.channel.Flush(ctx, flushTimeout) // a close message that does not arrive in time is dropped
 	}

@@ -19,7 +19,7 @@ import (
 // sendWithID sends a message with an id.
 func sendWithID(c *testkit.Client, id, kind, payload string) {
 	c.T.Helper()
-	c.SendFrame(websocket.TextMessage, []byte(`{"type":"`+kind+`","id":"`+id+`","payload":`+payload+`}`))
+	c.SendTextFrame(`{"type":"` + kind + `","id":"` + id + `","payload":` + payload + `}`)
 }
 
 // entries waits for the next CONTEXT, and returns its entries.
@@ -84,7 +84,7 @@ func TestEachIDIsActedOnOnce(t *testing.T) {
 	g := testkit.StartGateway(t)
 	first := testkit.DialWebSocket(t, g.URL)
 	sendWithID(first, "ignored", "CONNECT_GEMINI", `{"initialConfig":`+testkit.WeatherTool+`,"resumable":true}`)
-	_, token := testkit.ReadSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
+	_, token := testkit.ParseSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
 	sendWithID(first, "m1", "SEND_MESSAGE", testkit.TextPayload("one"))
 	sendWithID(first, "m1", "SEND_MESSAGE", testkit.TextPayload("one"))
 	first.AwaitEvent("TURN_COMPLETE")
@@ -111,7 +111,7 @@ func TestEachIDIsActedOnOnce(t *testing.T) {
 	second := testkit.DialWebSocket(t, g.URL)
 	second.Send("CONNECT_GEMINI", `{"resumeToken":"`+token+`"}`)
 	m := second.AwaitEvent("SETUP_COMPLETE")
-	_, _ = testkit.ReadSetup(t, m, true)
+	_, _ = testkit.ParseSetup(t, m, true)
 	var p struct{ Received []string }
 	if err := json.Unmarshal(m.Payload, &p); err != nil || !slices.Equal(p.Received, []string{"m1", "m2", "t1", "u1"}) {
 		t.Errorf("received is %q, %v", p.Received, err)

@@ -48,6 +48,21 @@ type file struct {
 type Status struct {
 	Backend string   `json:"backend"` // what answers: gemini, vertex or emulator
 	Models  []string `json:"models"`  // models that the backend has, the default first
+
+	HasAgent func(name string) bool `json:"-"` // answers /status?agent=NAME; nil if only admitted clients may know
+}
+
+// withAgent returns the status with an additional field "agent": whether an agent with this name exists.
+func (s Status) withAgent(name string) any {
+	answer := struct {
+		Status
+		Agent *bool `json:"agent,omitempty"`
+	}{Status: s}
+	if name != "" && s.HasAgent != nil {
+		known := s.HasAgent(name)
+		answer.Agent = &known
+	}
+	return answer
 }
 
 // Handler serves the pages, the status at /status, and the npm package at /voxgate.tgz. library is the package that
@@ -73,7 +88,7 @@ func (s *Site) Handler(status Status, library []byte) http.Handler {
 		}
 		if r.URL.Path == "/status" {
 			h.Set("Content-Type", "application/json")
-			json.NewEncoder(w).Encode(status)
+			json.NewEncoder(w).Encode(status.withAgent(r.URL.Query().Get("agent")))
 			return
 		}
 		name := strings.TrimPrefix(path.Clean(r.URL.Path), "/")
@@ -101,8 +116,8 @@ func (s *Site) Handler(status Status, library []byte) http.Handler {
 	})
 }
 
-// ReadSite reads the files of folders, each from the root of the site. It bundles, minifies and compresses them, and
-// fails if any of these steps fails.
+// ReadSite reads the files of folders, each from the root of the site. It bundles, minifies and compresses the files.
+// If one of these steps fails, it returns an error.
 func ReadSite(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	sources := map[string][]byte{}
 	for _, folder := range folders {
@@ -168,8 +183,8 @@ func (s *Site) withBackend(backend string) *Site {
 
 var reference = regexp.MustCompile(`\b(href|src)="([^":]+\.(?:js|css))"`)
 
-// withVersion returns a page in folder with its references to scripts and styles changed to /v/VERSION/, where browsers
-// cache them permanently.
+// withVersion returns a page of a folder in which all references to scripts and styles begin with /v/VERSION/. Browsers
+// may cache files under that path permanently.
 func (s *Site) withVersion(folder string, html []byte) []byte {
 	top := strings.Repeat("../", strings.Count(path.Join("/", folder, "x"), "/")-1)
 	return reference.ReplaceAllFunc(html, func(found []byte) []byte {
@@ -188,7 +203,7 @@ func computeETag(content []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
-// newCompressor returns a gzip writer. It takes 1.2 MB, so use one for many files.
+// newCompressor returns a gzip writer. A writer takes 1.2 MB, so use the same one for many files.
 func newCompressor() *gzip.Writer {
 	z, _ := gzip.NewWriterLevel(nil, gzip.BestCompression) // the level is valid
 	return z

@@ -19,7 +19,7 @@ import (
 // The files of a page are sent compressed, once, and scripts may be read by pages of other origins.
 func TestPage(t *testing.T) {
 	script := "export const a=[" + strings.Repeat("1,", 300) + "1]"
-	status := client.Status{Backend: "emulator", Models: []string{"gemini-x"}}
+	status := client.Status{Backend: "emulator", Models: []string{"gemini-x"}, HasAgent: func(name string) bool { return name == "desk" }}
 	site, err := client.ReadSite(nil, fstest.MapFS{
 		"index.html": {Data: []byte(`<!doctype html><html lang="en"><title>page</title>` +
 			`<script src="a.js"></script><script src="not-here.js"></script>`)},
@@ -119,6 +119,8 @@ func TestPage(t *testing.T) {
 		{"GET", "/../a.js", 200, script},
 		{"POST", "/", 405, "Only GET is supported.\n"},
 		{"GET", "/status", 200, `{"backend":"emulator","models":["gemini-x"]}` + "\n"},
+		{"GET", "/status?agent=desk", 200, `{"backend":"emulator","models":["gemini-x"],"agent":true}` + "\n"},
+		{"GET", "/status?agent=nobody", 200, `{"backend":"emulator","models":["gemini-x"],"agent":false}` + "\n"},
 	} {
 		res, body := ask(c.method, c.path)
 		if res.StatusCode != c.status || (c.status != 301 && body != c.body) {

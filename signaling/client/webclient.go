@@ -41,7 +41,7 @@ type webClient struct {
 	mu        sync.Mutex
 	setupSent bool // the first SETUP_COMPLETE was sent
 
-	// Used only by run and in its goroutine: awaitConnect, the loop (Serve) and sendGoodbye.
+	// Used only by run and in its goroutine: awaitConnect, the loop (Serve) and sendEndMessage.
 	log             *slog.Logger
 	session         *bridge.Session
 	socket          *socketTransport // nil once lost
@@ -66,8 +66,8 @@ type webClient struct {
 // because Pion may also call it in the loop's goroutine.
 func (c *webClient) postToLoop(f func()) { c.queue.enqueue(f) }
 
-// runInLoop makes the client's loop (Serve) run f, and blocks until it has. The caller reads no further message
-// meanwhile.
+// runInLoop makes the client's loop (Serve) run f, and blocks until f has returned. The calling goroutine reads no
+// further messages meanwhile.
 func (c *webClient) runInLoop(f func()) {
 	acted := make(chan struct{})
 	select {
@@ -81,7 +81,7 @@ func (c *webClient) runInLoop(f func()) {
 	}
 }
 
-// receiveMessage makes the client's loop (Serve) handle a message, and blocks until it has.
+// receiveMessage makes the client's loop (Serve) handle a message, and blocks until the message is handled.
 func (c *webClient) receiveMessage(w route, m signaling.Message) {
 	if c.limiterFor(w).TakeThrottleWarning() {
 		c.postToLoop(c.warnThrottled)
@@ -98,7 +98,7 @@ func (c *webClient) receiveMessage(w route, m signaling.Message) {
 	})
 }
 
-// limiterFor returns the rate limiter of the connection of a message.
+// limiterFor returns the rate limiter of the connection over which a message has come.
 func (c *webClient) limiterFor(w route) *signaling.RateLimiter {
 	if w == routeChannel {
 		return c.channelPace
@@ -118,7 +118,8 @@ func (c *webClient) rejectMessage(w route, err error) {
 	c.sendError(w, err)
 }
 
-// onRoundTrip records a round trip time of the socket, unless a peer measures its own. It does not block.
+// onRoundTrip records a round-trip time of the socket, unless the voice goes over WebRTC, where the peer measures its
+// own. It does not block.
 func (c *webClient) onRoundTrip(d time.Duration) {
 	c.postToLoop(func() {
 		if c.voiceTo != voiceToPeer {
@@ -136,8 +137,8 @@ func (c *webClient) currentPeers() []*peer {
 	return slices.DeleteFunc([]*peer{c.peer, c.nextPeer}, func(p *peer) bool { return p == nil })
 }
 
-// onLost removes a lost transport to the client.
-func (c *webClient) onLost(l transport) {
+// onTransportLost removes a lost transport to the client.
+func (c *webClient) onTransportLost(l transport) {
 	c.router.removeTransport(l)
 	switch l := l.(type) {
 	case *socketTransport:
@@ -164,7 +165,8 @@ func (c *webClient) isUnreachable() bool {
 	}))
 }
 
-// awaitConnect reads the socket until CONNECT_GEMINI. Only an offer and candidates may precede it; they are kept.
+// awaitConnect reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before that message. They
+// are kept for later.
 func (c *webClient) awaitConnect(ctx context.Context, s *signaling.Socket) (bridge.SessionRequest, error) {
 	for {
 		in, err := s.ReadFirst(ctx, protocol.MaxControl)
@@ -185,10 +187,10 @@ func (c *webClient) awaitConnect(ctx context.Context, s *signaling.Socket) (brid
 			var open bridge.SessionRequest
 			var token string
 			if open, token, err = m.ParseConnect(); err == nil {
-				return c.authorizeConnect(ctx, open, token)
+				return c.acceptConnect(ctx, open, token)
 			}
 		} else if err == nil {
-			err = c.storeEarly(m)
+			err = c.storeEarlyMessage(m)
 		}
 		c.socketPace.ChargeHeavy()
 		c.sendError(routeSocket, err)
@@ -207,8 +209,8 @@ var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text 
 // protocolName identifies this protocol to tools.
 var protocolName = bridge.RegisterProtocol("web", bridge.InAgents|bridge.InGrants)
 
-// authorizeConnect checks that the client may open a conversation, and answers CONNECT_GEMINI.
-func (c *webClient) authorizeConnect(ctx context.Context, open bridge.SessionRequest, token string) (bridge.SessionRequest, error) {
+// acceptConnect answers CONNECT_GEMINI if the client may open a conversation, and otherwise returns an error.
+func (c *webClient) acceptConnect(ctx context.Context, open bridge.SessionRequest, token string) (bridge.SessionRequest, error) {
 	open.Origin.Protocol, open.Origin.HasScreen = protocolName, true
 	if err := access.From(ctx).Authorize(&open, token); err != nil {
 		if e := bridge.AsError(err); e.Field != "" { // the error is about a field of the request
@@ -221,8 +223,8 @@ func (c *webClient) authorizeConnect(ctx context.Context, open bridge.SessionReq
 	return open, nil
 }
 
-// storeEarly stores a message that may precede CONNECT_GEMINI.
-func (c *webClient) storeEarly(m protocol.ClientMessage) error {
+// storeEarlyMessage stores a message that may precede CONNECT_GEMINI.
+func (c *webClient) storeEarlyMessage(m protocol.ClientMessage) error {
 	switch m.Type {
 	case protocol.TypeOffer:
 		sdp, err := m.ParseOffer()
@@ -262,7 +264,7 @@ func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 			c.socketLost = nil
 			c.runQueued()
 			if c.socket != nil {
-				c.onLost(c.socket)
+				c.onTransportLost(c.socket)
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -278,8 +280,8 @@ func (c *webClient) runQueued() {
 	}
 }
 
-// stopCapture stops the microphones and cameras that Serve started. It blocks as long as [rtc.Cameras.Stop]. Only a
-// client that takes over the conversation waits for it.
+// stopCapture stops the microphones and cameras that Serve started. It blocks as long as [rtc.Cameras.Stop]. This
+// delays only a client that takes over the conversation.
 func (c *webClient) stopCapture() {
 	for _, p := range c.currentPeers() {
 		p.StopMicrophone()
@@ -287,9 +289,10 @@ func (c *webClient) stopCapture() {
 	c.cameras.Stop()
 }
 
-// sendGoodbye sends the client the reason for the end, which is err. It returns the error for the socket's close frame:
-// err, or nil if a setup has failed with [signaling.CloseFailed], because the client already has that reason.
-func (c *webClient) sendGoodbye(err error) error {
+// sendEndMessage tells the client that the conversation has ended because of err. closeErr is the error that the
+// socket's close frame must report. It is err, but nil if the setup has failed with [signaling.CloseFailed], because
+// the client then already knows the reason.
+func (c *webClient) sendEndMessage(err error) (closeErr error) {
 	end := func(w route, reason string) { c.router.sendMessage(w, protocol.DisconnectedMessage(reason)) }
 	code, reason := signaling.CloseReason(err)
 	c.mu.Lock()
@@ -336,9 +339,9 @@ func (c *webClient) sendWarning(message string) {
 }
 
 // warnOnce warns the client's developer once per topic.
-func (c *webClient) warnOnce(about, message string) {
-	if !c.warnedTopics[about] {
-		c.warnedTopics[about] = true
+func (c *webClient) warnOnce(topic, message string) {
+	if !c.warnedTopics[topic] {
+		c.warnedTopics[topic] = true
 		c.sendWarning(message)
 	}
 }

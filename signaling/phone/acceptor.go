@@ -14,7 +14,8 @@ const MaxUnverifiedConns = 64
 // acceptPause is the pause before the next connection is accepted after a failure.
 const acceptPause = 50 * time.Millisecond
 
-// Acceptor accepts connections of telephone systems and limits those of unverified peers. Accept errors do not end it.
+// Acceptor accepts connections of telephone systems and limits those of unverified peers. It continues after errors of
+// Accept.
 type Acceptor struct {
 	net.Listener
 	IsKnown    func(from netip.Addr) bool // reports whether an address is exempt from the limit; if nil, no address is
@@ -23,10 +24,10 @@ type Acceptor struct {
 	OnError    func(why error)            // gets accept errors
 }
 
-// Next blocks until a connection arrives. The caller must call verified once the peer is verified or the connection is
-// closed; until then the connection counts against Unverified. verified is nil for a known address. Next fails once the
-// listener is closed.
-func (a *Acceptor) Next() (conn net.Conn, verified func(), err error) {
+// Next blocks until a connection arrives. The caller must call markVerified once the peer is verified or the connection
+// is closed. Until then the connection counts towards the limit of unverified ones. markVerified is nil for a known
+// address, which has no limit. Next fails once the listener is closed.
+func (a *Acceptor) Next() (conn net.Conn, markVerified func(), err error) {
 	for {
 		conn, err := a.Accept()
 		switch {

@@ -19,10 +19,10 @@ const (
 	defaultAttempts = 3
 	defaultSeconds  = 10
 	maxSeconds      = 60
-	// promptTime is added to the timeout of the first key: the agent asks for the number only after the collection has
-	// begun.
+	// promptTime is added to the time that the caller has for the first key, because the agent asks for the number only
+	// after the collection has begun.
 	promptTime = 20 * time.Second
-	// deliveryTimeout limits the request to the operator's webhook.
+	// deliveryTimeout limits the request that delivers the number to the operator's webhook.
 	deliveryTimeout = 10 * time.Second
 )
 
@@ -47,7 +47,7 @@ func (c *Collection) keyTimeout() time.Duration { return time.Duration(c.Seconds
 func (c *Collection) firstKeyTimeout() time.Duration { return promptTime + c.keyTimeout() }
 
 // addKey appends a key and reports whether the number is complete. "*" clears the number.
-func (c *Collection) addKey(keys []byte, key byte) (pressed []byte, done bool) {
+func (c *Collection) addKey(keys []byte, key byte) (pressed []byte, isComplete bool) {
 	switch key {
 	case '#':
 		return keys, true
@@ -62,7 +62,7 @@ func (c *Collection) isValid(keys string) bool {
 	return len(keys) >= c.Min && len(keys) <= c.Max && strings.Trim(keys, "0123456789") == "" && c.hasValidChecksum(keys)
 }
 
-func (c *Collection) checkFields() (err error) {
+func (c *Collection) checkAndSetDefaults() (err error) {
 	if c.Min == 0 {
 		c.Min = 1
 	}
@@ -74,22 +74,23 @@ func (c *Collection) checkFields() (err error) {
 	case c.Seconds > maxSeconds:
 		return fmt.Errorf("seconds: %d is more than %d", c.Seconds, maxSeconds)
 	}
-	if c.hasValidChecksum = digits.Check(c.Check); c.hasValidChecksum == nil || c.Check == "iban" { // a keypad cannot enter an IBAN's country
+	// "iban" alone is rejected, because a keypad cannot enter the letters of the country. "iban:DE" is valid.
+	if c.hasValidChecksum = digits.FindCheck(c.Check); c.hasValidChecksum == nil || c.Check == "iban" {
 		return fmt.Errorf("check: %q must be one of %s", c.Check, digits.Names)
 	}
 	if c.endpoint, err = webhook.NewEndpoint(c.URL, c.Secret); err != nil {
 		return fmt.Errorf("url: %w", err)
 	}
-	return CheckLimits(Limit{"attempts", &c.Attempts, defaultAttempts}, Limit{"seconds", &c.Seconds, defaultSeconds})
+	return SetLimitDefaults(Limit{"attempts", &c.Attempts, defaultAttempts}, Limit{"seconds", &c.Seconds, defaultSeconds})
 }
 
 // Collections lists the collections of a configuration file.
 type Collections []Collection
 
-// Check validates all collections and fills in defaults. Errors name the field.
-func (cs Collections) Check() error {
+// CheckAndSetDefaults validates all collections and fills in defaults. Its errors begin with the path of the field.
+func (cs Collections) CheckAndSetDefaults() error {
 	for i := range cs {
-		if err := cs[i].checkFields(); err != nil {
+		if err := cs[i].checkAndSetDefaults(); err != nil {
 			return fmt.Errorf("collect[%d].%w", i, err)
 		}
 		if cs.findCollection(cs[i].Name) != &cs[i] {
@@ -99,7 +100,7 @@ func (cs Collections) Check() error {
 	return nil
 }
 
-// CheckAgent returns an error if an agent refers to a collection that is not configured.
+// CheckAgent returns an error if an agent names a collection that is not configured.
 func (cs Collections) CheckAgent(a *agents.Agent) error {
 	for i, name := range a.Collect {
 		if cs.findCollection(name) == nil {
@@ -109,6 +110,7 @@ func (cs Collections) CheckAgent(a *agents.Agent) error {
 	return nil
 }
 
+// findCollection returns the collection with this name, or nil.
 func (cs Collections) findCollection(name string) *Collection {
 	i := slices.IndexFunc(cs, func(c Collection) bool { return c.Name == name })
 	if i < 0 {
@@ -125,7 +127,7 @@ func (cs Collections) Close() {
 }
 
 // BuildTools returns the collect_digits tool for the collections of an agent. pad returns the keypad of the current
-// caller. Collections that are not configured any more are left out.
+// caller. Collections that are no longer configured are left out.
 func (cs Collections) BuildTools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
 	available := slices.DeleteFunc(slices.Clone(a.Collect), func(name string) bool { return cs.findCollection(name) == nil })
 	if len(available) == 0 {
@@ -165,8 +167,8 @@ var (
 )
 
 // collectDigits collects one number, and returns the outcome in words for the model. It blocks until the number is
-// entered, its time is over, the caller has hung up, or ctx is done. After too many failed attempts it does not wait
-// for a number.
+// entered, the time for it is over, the caller has hung up, or ctx is done. After too many failed attempts it gives up
+// at once.
 func (k *Keypad) collectDigits(ctx context.Context, c *Collection) (result string, err error) {
 	select {
 	case k.busy <- struct{}{}:

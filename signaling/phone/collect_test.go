@@ -63,7 +63,7 @@ func (k *keypadHarness) start(url, fields string) {
 		t.Fatal(err)
 	}
 	agent := agents.Agent{Collect: []string{"number"}}
-	if err := list.Check(); err != nil {
+	if err := list.CheckAndSetDefaults(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(list.Close)
@@ -330,7 +330,7 @@ func TestInvalidCollections(t *testing.T) {
 		if err := json.Unmarshal(text, &list); err != nil {
 			t.Fatal(err)
 		}
-		err := cmp.Or(list.Check(), list.CheckAgent(&agents.Agent{Name: "desk", Collect: []string{"PIN"}}))
+		err := cmp.Or(list.CheckAndSetDefaults(), list.CheckAgent(&agents.Agent{Name: "desk", Collect: []string{"PIN"}}))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

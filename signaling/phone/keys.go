@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// keyGap is the time without a key after which a number is complete. It is longer than most pauses between keys,
-	// and short enough for a prompt reply to a single key.
+	// keyGap is the pause after which the keys pressed so far count as a complete number. It is longer than most pauses
+	// between keys, and short enough for a prompt reply to a single key.
 	keyGap = 1200 * time.Millisecond
-	// secretTail is the time for which keys stay secret after a valid number. After an invalid number they stay secret for the
-	// timeout of a key, so that a slow caller can finish dialling.
+	// secretTail is the time for which further keys stay secret after a valid number. After an invalid number they stay
+	// secret for as long as one key may take, so that a slow caller can finish dialling.
 	secretTail = 2 * time.Second
 )
 
 // MaxKeys limits the keys of one number.
 const MaxKeys = agents.MaxKeys
 
-// Keypad routes the keys that a caller presses: to the open [Collection], or if there is none, to the model. The model
-// must not learn a collected number.
+// Keypad routes the keys that a caller presses. While a [Collection] is open, it gets them, because the model must not
+// learn the collected number. Otherwise the model gets them.
 type Keypad struct {
 	log     *slog.Logger // set by Run
 	queue   chan byte
@@ -52,11 +52,12 @@ func NewKeypad() *Keypad {
 	}
 }
 
-// InheritSecret keeps keys secret if they were secret on old, the keypad of the call that is being replaced. Call it
-// before Run.
+// InheritSecret keeps the keys of this call secret if they were secret on old, the keypad of the call that this call
+// replaces. Call it before Run.
 func (k *Keypad) InheritSecret(old *Keypad) { k.secret.Store(old.secret.Load()) }
 
-// PushKey queues a key. It drops keys that come faster than a person can press; it does not block.
+// PushKey queues a key. It does not block: if the queue is full, because keys come faster than a person can press, it
+// drops the key.
 func (k *Keypad) PushKey(key byte) {
 	select {
 	case k.queue <- key:
@@ -64,12 +65,12 @@ func (k *Keypad) PushKey(key byte) {
 	}
 }
 
-// Keys returns the queue of keys, for callers that do not use Run because no model listens.
+// Keys returns the queue of keys. It is for callers that do not use Run because they have no model to send keys to.
 func (k *Keypad) Keys() <-chan byte { return k.queue }
 
-// Run sends keys to the model. A message has the keys up to "#", up to maxKeys (0 means [MaxKeys]), or up to a pause of
-// keyGap. Keys of a collection are not sent. Run blocks until ctx is done.
-func (k *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func(bridge.Command) error) {
+// Run sends keys to the model, several in one message. A message ends with "#", after maxKeys keys (0 means [MaxKeys]),
+// or after a pause of keyGap. Keys of a collection are not sent. Run blocks until ctx is done.
+func (k *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, send func(bridge.Command) error) {
 	defer close(k.stopped)
 	k.log = log
 	if maxKeys == 0 {
@@ -134,7 +135,7 @@ func (k *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 			open = nil
 		} else {
 			k.log.Info("keys pressed", "count", len(keys)) // never the keys themselves: they may be secret
-			if err := do(KeysMessage(string(keys))); err != nil {
+			if err := send(KeysMessage(string(keys))); err != nil {
 				k.log.Warn("keys lost", "err", err)
 			}
 		}

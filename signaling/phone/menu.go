@@ -10,12 +10,12 @@ import (
 	"voxgate/bridge"
 )
 
-// maxMenuRounds limits how often the model may press keys at the same announcement.
+// maxMenuRounds limits how often the model may hear the same announcement and press keys.
 const maxMenuRounds = 3
 
-// minSimilarity is the share of common word pairs, relative to the shorter announcement, from which two announcements
-// count as the same. Different menus of a company have phrases such as "press one" in common. A repeated announcement
-// may begin differently, or be cut off.
+// minSimilarity is the share of word pairs that two announcements must have in common to count as the same, relative to
+// the shorter one. The share is high, because different menus of a company have phrases such as "press one" in common.
+// It is below 1, because a repeated announcement may begin differently or be cut off.
 const minSimilarity = 0.6
 
 var (
@@ -26,8 +26,8 @@ var (
 )
 
 // Menu keeps a model that has called an automatic phone menu from pressing keys in circles. The model must listen
-// first, must not repeat a key at the same announcement, and must give up after three rounds. A nil *Menu allows
-// everything.
+// first, must not repeat a key at the same announcement, and must give up after three rounds. A nil *Menu allows all
+// keys.
 type Menu struct {
 	mu            sync.Mutex
 	hasSpeech     bool     // the other side has spoken since the latest keys
@@ -46,8 +46,8 @@ type announcement struct {
 // maxAnnouncementWords limits the words of an announcement that are compared.
 const maxAnnouncementWords = 400
 
-// HandleEvent records the speech of the other side.
-func (m *Menu) HandleEvent(event bridge.EventBody) {
+// RecordSpeech records the speech of the other side.
+func (m *Menu) RecordSpeech(event bridge.EventBody) {
 	if m == nil {
 		return
 	}
@@ -68,12 +68,12 @@ func (m *Menu) HandleEvent(event bridge.EventBody) {
 	}
 }
 
-// PressKeys calls press. If the keys would not help, it returns an error for the model instead, which says why.
+// PressKeys calls press, unless the keys would not help. In that case it returns an error that tells the model why.
 func (m *Menu) PressKeys(keys string, press func() error) error {
 	if m == nil {
 		return press()
 	}
-	if err := m.checkKeys(keys); err != nil {
+	if err := m.admitKeys(keys); err != nil {
 		return err
 	}
 	if err := press(); err != nil {
@@ -88,14 +88,16 @@ func (m *Menu) PressKeys(keys string, press func() error) error {
 	return nil
 }
 
-func (m *Menu) checkKeys(keys string) error {
+// admitKeys returns an error if pressing the keys would not help. The first call after an announcement counts the
+// announcement.
+func (m *Menu) admitKeys(keys string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.hasSpeech {
 		return errListenFirst
 	}
 	if m.current == nil && len(m.words) > 0 { // without a transcript there is nothing to compare
-		m.current = m.matchAnnouncement()
+		m.current = m.findOrAddAnnouncement()
 		m.current.times++
 	}
 	switch {
@@ -108,8 +110,9 @@ func (m *Menu) checkKeys(keys string) error {
 	return nil
 }
 
-// matchAnnouncement returns the earlier announcement with the same words, or a new one.
-func (m *Menu) matchAnnouncement() *announcement {
+// findOrAddAnnouncement returns the earlier announcement that counts as the same as the current one (see
+// minSimilarity). If there is none, it adds the current one.
+func (m *Menu) findOrAddAnnouncement() *announcement {
 	pairs := map[string]bool{}
 	for i := range m.words {
 		pairs[strings.Join(m.words[i:min(i+2, len(m.words))], " ")] = true

@@ -10,8 +10,8 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// A model that has called an automatic system must listen before it presses keys, cannot press a key twice at the same announcement, and
-// must give up when it goes in circles.
+// A model that has called an automatic system must listen before it presses keys. It cannot press a key twice at the
+// same announcement, and must give up when it goes in circles.
 func TestMenuGuard(t *testing.T) {
 	t.Parallel()
 	const (
@@ -39,12 +39,12 @@ func TestMenuGuard(t *testing.T) {
 				do, what, _ := strings.Cut(step, " ")
 				switch do {
 				case "says":
-					menu.HandleEvent(bridge.UserText{Text: what})
+					menu.RecordSpeech(bridge.UserText{Text: what})
 				case "final":
-					menu.HandleEvent(bridge.UserText{Text: what, Final: true})
+					menu.RecordSpeech(bridge.UserText{Text: what, Final: true})
 				case "speaks":
-					menu.HandleEvent(bridge.UserSpeaking{Speaking: true})
-					menu.HandleEvent(bridge.UserSpeaking{})
+					menu.RecordSpeech(bridge.UserSpeaking{Speaking: true})
+					menu.RecordSpeech(bridge.UserSpeaking{})
 				case "press", "fails":
 					keys, want, _ := strings.Cut(what, ": ")
 					pressed := false

@@ -7,16 +7,17 @@ import (
 	"voxgate/media"
 )
 
-// toneGroups are the low and high frequencies (Hz) of DTMF; a key sounds one of each (ITU-T Q.23).
+// toneGroups are the low and the high frequencies of DTMF, in Hz. The tone of a key has one frequency of each group
+// (ITU-T Q.23).
 var toneGroups = [2][4]float64{{697, 770, 852, 941}, {1209, 1336, 1477, 1633}}
 
 const (
 	keyBlock = 20 * time.Millisecond // half of the shortest tone that must be recognized (ITU-T Q.24)
-	// minToneShare is the minimum share of a DTMF tone in the energy of a block. It is low, because speech or noise may
+	// minToneShare is the share of a block's energy that a DTMF tone must have. It is low, because speech or noise may
 	// be as loud as the tone.
 	minToneShare = 0.5
-	// minGroupShare is the minimum share of each of the tone's two frequencies. One may be 8 dB louder than the other
-	// (ITU-T Q.24).
+	// minGroupShare is the share that each of the two frequencies of a tone must have. One may be 8 dB louder than the
+	// other (ITU-T Q.24).
 	minGroupShare = 0.06
 )
 
@@ -28,13 +29,13 @@ type SecretFilter struct {
 	blockHasKey [2]bool // whether the block before buffer, and the first block in buffer, contain a key tone
 }
 
-// FilterSecret wraps sink so that it does not receive the tones of secret keys.
+// FilterSecret returns a sink that passes audio to sink without the tones of secret keys.
 func (k *Keypad) FilterSecret(sink media.Sink) *SecretFilter {
 	return &SecretFilter{Sink: sink, pad: k}
 }
 
-// WritePCM implements [media.Sink]. It also silences the blocks before and after a block with a tone, because a tone
-// can begin and end inside a block.
+// WritePCM implements [media.Sink]. Besides a block with a tone, it also silences the blocks before and after it,
+// because a tone can begin and end inside a block.
 func (s *SecretFilter) WritePCM(pcm []int16) error {
 	if secret := s.pad.secret.Load() != nil; !secret && len(s.buffer) == 0 {
 		return s.Sink.WritePCM(pcm)
@@ -51,7 +52,7 @@ func (s *SecretFilter) WritePCM(pcm []int16) error {
 	size := media.Samples(keyBlock, s.Rate())
 	at := 0
 	for ; len(s.buffer)-at >= 2*size; at += size {
-		next := hasKey(s.buffer[at+size:at+2*size], s.Rate())
+		next := hasKeyTone(s.buffer[at+size:at+2*size], s.Rate())
 		if s.blockHasKey[0] || s.blockHasKey[1] || next {
 			clear(s.buffer[at : at+size])
 		}
@@ -65,8 +66,8 @@ func (s *SecretFilter) WritePCM(pcm []int16) error {
 	return err
 }
 
-// hasKey reports whether a block contains a DTMF tone.
-func hasKey(pcm []int16, rate int) bool {
+// hasKeyTone reports whether a block contains a DTMF tone.
+func hasKeyTone(pcm []int16, rate int) bool {
 	var share [2]float64
 	for group, frequencies := range toneGroups {
 		for _, hz := range frequencies {
@@ -78,7 +79,7 @@ func hasKey(pcm []int16, rate int) bool {
 	return share[0]+share[1] >= minToneShare && min(share[0], share[1]) >= minGroupShare
 }
 
-// ToneShare returns the share of a frequency in the energy of pcm, from 0 to 1 (Goertzel).
+// ToneShare returns the share, from 0 to 1, of the energy of pcm that is at the frequency hz (Goertzel algorithm).
 func ToneShare(pcm []int16, rate int, hz float64) float64 {
 	c := 2 * math.Cos(2*math.Pi*hz/float64(rate))
 	var a, b, energy float64

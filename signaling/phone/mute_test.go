@@ -34,7 +34,7 @@ func newCollectingKeypad(t *testing.T) *phone.Keypad {
 	var list phone.Collections
 	_ = json.Unmarshal([]byte(`[{"name":"PIN","max":4,"seconds":60,"url":"http://127.0.0.1:9/","secret":"s"}]`), &list)
 	agent := agents.Agent{Collect: []string{"PIN"}}
-	if err := list.Check(); err != nil {
+	if err := list.CheckAndSetDefaults(); err != nil {
 		t.Fatal(err)
 	}
 	pad := phone.NewKeypad()

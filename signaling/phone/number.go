@@ -11,8 +11,9 @@ import (
 	"voxgate/bridge"
 )
 
-// Number is a telephone number without parameters and separators, a name or an extension; empty means unknown.
-// [ParseNumber], [ParseCaller] and [ParseFullNumber] return the same Number for different spellings of a number.
+// Number is a telephone number without parameters and separators, a name or an extension. An empty Number means
+// unknown. [ParseNumber], [ParseCaller] and [ParseFullNumber] return the same Number for different spellings of a
+// number.
 type Number string
 
 const (
@@ -21,11 +22,11 @@ const (
 	// minDigits is the minimum length of an international number that is written without "+". Shorter numbers are
 	// extensions and short codes.
 	minDigits = 8
-	// minFullDigits is the minimum length of a number with "+" that is also tried without the "+": see
-	// alternateSpelling.
+	// minFullDigits is the minimum length of a number with "+" for which alternateSpelling also returns the spelling
+	// without "+".
 	minFullDigits = 5
-	// minLocalDigits is the minimum number of digits from which a text with separators is a number, and not the name of
-	// a room such as "1-200".
+	// minLocalDigits is the minimum number of digits in a text with separators that counts as a number. A text with
+	// fewer digits may be the name of a room, such as "1-200".
 	minLocalDigits = 7
 )
 
@@ -37,7 +38,7 @@ func ParseNumber(text string) Number {
 	return n
 }
 
-// ParseCaller parses the number of a caller. Placeholders for a hidden number give an empty Number.
+// ParseCaller parses the number of a caller. For a placeholder, which hides the number, it returns an empty Number.
 func ParseCaller(text string) Number {
 	n, host := parseSubscriber(text)
 	if IsInvalidHost(host) || IsPlaceholder(string(n)) {
@@ -46,7 +47,7 @@ func ParseCaller(text string) Number {
 	return n
 }
 
-// ParseFullNumber is [ParseCaller] for providers that always send international numbers, but without "+".
+// ParseFullNumber is [ParseCaller] for providers that always send international numbers without "+". It adds the "+".
 func ParseFullNumber(text string) Number {
 	n := ParseCaller(text)
 	if digits := string(n); isDigits(digits) && digits[0] != '0' && len(digits) >= minDigits && len(digits) <= maxDigits {
@@ -69,9 +70,9 @@ func parseSubscriber(text string) (n Number, host string) {
 	case "sip", "sips":
 		at := strings.LastIndexByte(rest, '@')
 		if at < 0 {
-			return "", hostIn(rest)
+			return "", hostOf(rest)
 		}
-		host = hostIn(rest[at+1:])
+		host = hostOf(rest[at+1:])
 		isNumber = strings.Contains(strings.ToLower(rest[at+1:]), ";user=phone")
 		text, _, _ = strings.Cut(rest[:at], ":") // drops a password
 	}
@@ -80,11 +81,11 @@ func parseSubscriber(text string) (n Number, host string) {
 	if !ok && !IsPlaceholder(percentDecode(subscriber)) && !isNumber {
 		return Number(percentDecode(text)), host // the text is a name, which may have a semicolon
 	}
-	return Number(inContext(number, ParameterValue(parameters, "phone-context"))), host
+	return Number(withPhoneContext(number, ParameterValue(parameters, "phone-context"))), host
 }
 
-// hostIn returns the host in the part of a SIP URI after the @.
-func hostIn(hostport string) string {
+// hostOf returns the host in the part of a SIP URI after the @.
+func hostOf(hostport string) string {
 	end := strings.IndexAny(hostport, ";?>")
 	if end >= 0 {
 		hostport = hostport[:end]
@@ -107,9 +108,9 @@ func percentDecode(text string) string {
 	return text
 }
 
-// inContext puts the phone-context before a local number (RFC 3966, section 5.1.5). Short numbers stay unchanged: in
-// the context of +1, 911 is 911.
-func inContext(number, context string) string {
+// withPhoneContext puts the phone-context before a local number (RFC 3966, section 5.1.5). It leaves short numbers
+// unchanged, because they are services: in the context of +1, 911 is still 911.
+func withPhoneContext(number, context string) string {
 	prefix, ok := withoutSeparators(percentDecode(strings.Trim(context, `"`)), true)
 	if !ok || !strings.HasPrefix(prefix, "+") || !isDigits(number) {
 		return number
@@ -121,7 +122,7 @@ func inContext(number, context string) string {
 }
 
 // withoutSeparators removes visual separators (RFC 3966, section 5.1.1) and blanks. ok is false if text is not a
-// number. A few digits with separators count as a number only if isNumber is set.
+// number. A text with separators and few digits counts as a number only if isNumber is true.
 func withoutSeparators(text string, isNumber bool) (number string, ok bool) {
 	var b strings.Builder
 	digits, digitsOnly := 0, text
@@ -150,7 +151,8 @@ func withoutSeparators(text string, isNumber bool) (number string, ok bool) {
 	return number, true
 }
 
-// ParameterValue returns a parameter of a list such as "npdi;rn=+15559990000", unescaped, or "".
+// ParameterValue returns the unescaped value of a parameter in a list such as "npdi;rn=+15559990000", or "" if the list
+// lacks it.
 func ParameterValue(list, name string) string {
 	for one := range strings.SplitSeq(list, ";") {
 		key, value, _ := strings.Cut(one, "=")
@@ -175,7 +177,8 @@ var placeholders = []string{
 // fillers are words that may accompany a placeholder: "Unknown Number", "Caller ID withheld".
 var fillers = []string{"number", "caller", "callerid", "id", "name", "call", "user", "party", "the", "by", "network"}
 
-// unavailablePhrases are further texts for an unavailable number or name. Only their letters are compared.
+// unavailablePhrases are further texts that mean an unavailable number or name. Only their letters are compared with a
+// received text.
 var unavailablePhrases = []string{
 	"nocallerid", "nonumber", "noname", "noid", "notavailable", "notprovided", "outofarea", "na", "coinlinepayphone",
 	"interactionwithotherservice",
@@ -200,7 +203,8 @@ func IsPlaceholder(text string) bool {
 		len(words) > 0 && !slices.ContainsFunc(words, func(w string) bool { return !isPlaceholderWord(w) })
 }
 
-// isPlaceholderWord reports whether a word is a placeholder, or a compound of one and fillers, such as "unknowncaller".
+// isPlaceholderWord reports whether a word is a placeholder, or consists of a placeholder and fillers, such as
+// "unknowncaller".
 func isPlaceholderWord(word string) bool {
 	for _, p := range placeholders {
 		rest, ok := strings.CutPrefix(word, p)
@@ -222,16 +226,16 @@ func CallerName(text string) string {
 	return text
 }
 
-// Key returns the number without "+": the same key for both spellings of an international number.
+// Key returns the number without "+", so that both spellings of an international number have the same key.
 func (n Number) Key() string { return strings.TrimPrefix(string(n), "+") }
 
-// Matches reports whether the number matches one of the patterns. Separators in patterns are ignored.
+// Matches reports whether the number matches one of the patterns. It ignores separators in the patterns.
 func (n Number) Matches(patterns []string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return bridge.MatchesAny([]string{plainPattern(p), p}, string(n)) })
+	return slices.ContainsFunc(patterns, func(p string) bool { return bridge.MatchesAny([]string{normalizePattern(p), p}, string(n)) })
 }
 
-// plainPattern removes separators from a number pattern: "+49 30 *" becomes "+4930*". Patterns of names are returned unchanged.
-func plainPattern(pattern string) string {
+// normalizePattern removes separators from a number pattern: "+49 30 *" becomes "+4930*". Patterns of names are returned unchanged.
+func normalizePattern(pattern string) string {
 	literal := strings.NewReplacer("*", "", "?", "").Replace(pattern)
 	if _, ok := withoutSeparators(literal, true); !ok {
 		return pattern
@@ -244,8 +248,8 @@ func plainPattern(pattern string) string {
 	}, pattern)
 }
 
-// alternateSpelling returns an international number with its "+" added or removed. It returns "" for short numbers,
-// which may be services such as 112, and for names.
+// alternateSpelling returns an international number with its "+" added or removed. For names, and for short numbers,
+// which may be services such as 112, it returns "".
 func (n Number) alternateSpelling() Number {
 	digits, least := n.Key(), minDigits
 	if strings.HasPrefix(string(n), "+") {
@@ -261,11 +265,11 @@ func (n Number) alternateSpelling() Number {
 }
 
 // FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over a pattern with a
-// wildcard, then a longer pattern over a shorter one, then the first name.
+// wildcard, and a longer pattern over a shorter one. Among equal ones, the agent whose name comes first wins.
 //
-// Not all networks send "+", so an international number is also tried with its "+" added or removed. An exact match of
-// the received spelling wins, then an exact match of the other spelling, then a pattern for the received one, then a
-// pattern for the other.
+// Not all networks send "+", so an international number is also tried in the other spelling, with its "+" added or
+// removed. The order is: an exact match of the received spelling, an exact match of the other spelling, a pattern that
+// matches the received spelling, a pattern that matches the other spelling.
 func FindAgent(folder *agents.Folder, protocol string, number Number) (agent *agents.Agent) {
 	const exactMatch = 1 << 20 // larger than the length of any pattern
 	best := -1
@@ -275,8 +279,8 @@ func FindAgent(folder *agents.Folder, protocol string, number Number) (agent *ag
 		}
 		for _, a := range folder.PhoneAgents(protocol) {
 			for _, pattern := range a.Numbers {
-				fit := len(plainPattern(pattern)) + rank*exactMatch
-				if number := string(spelling); pattern == number || plainPattern(pattern) == number {
+				fit := len(normalizePattern(pattern)) + rank*exactMatch
+				if number := string(spelling); pattern == number || normalizePattern(pattern) == number {
 					fit = (2 + rank) * exactMatch
 				}
 				if fit > best && spelling.Matches([]string{pattern}) {

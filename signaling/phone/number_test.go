@@ -97,7 +97,7 @@ func TestNumbersMatchPatterns(t *testing.T) {
 		"+49 30 123": true, "TEL:+4930123": true, "SIP:alice@pbx": true, "sip:bob@pbx": false,
 		"+1555": false, "": false,
 	} {
-		if _, ok := transferTarget([]string{"+4930*", "sip:alice@pbx"}, text); ok != want {
+		if _, ok := parseTransferTarget([]string{"+4930*", "sip:alice@pbx"}, text); ok != want {
 			t.Errorf("%q may be called: %v", text, ok)
 		}
 	}

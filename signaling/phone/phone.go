@@ -19,21 +19,21 @@ import (
 const defaultGreeting = "Greet the caller in one short sentence and ask what you can do."
 
 // ConfigureSession fills a session request for a telephone call between an agent and a party.
-func ConfigureSession(o *bridge.SessionRequest, a *agents.Agent, with Party) {
+func ConfigureSession(o *bridge.SessionRequest, a *agents.Agent, party Party) {
 	o.GreetingPrompt = defaultGreeting
 	a.ApplyTo(o)
-	o.PromptSuffix = "This is a telephone call. " + with.promptData(with.Attributes.matching(a.Attributes))
+	o.PromptSuffix = "This is a telephone call. " + party.promptData(party.Attributes.matching(a.Attributes))
 }
 
-// Limit is a numeric setting of a configuration file for [CheckLimits]. The value 0 stands for Default.
+// Limit is a numeric setting of a configuration file, for [SetLimitDefaults]. In the file, 0 means Default.
 type Limit struct {
 	Name    string
 	Value   *int
 	Default int
 }
 
-// CheckLimits rejects negative numbers, and fills in defaults.
-func CheckLimits(list ...Limit) error {
+// SetLimitDefaults replaces each value of 0 by its default. It returns an error for a negative value.
+func SetLimitDefaults(list ...Limit) error {
 	for _, l := range list {
 		switch {
 		case *l.Value < 0:
@@ -64,7 +64,8 @@ func SanitizeField[Text ~string](field Text) string {
 	return tools.Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(string(field), "")), " "), maxFieldBytes)
 }
 
-// PromptData describes the party for the prompt, without attributes. It is marked as data: callers choose their names.
+// PromptData describes the party for the prompt, without attributes. It marks the description as data, so that the
+// model does not take it for instructions: callers can choose their names.
 func (p Party) PromptData() string { return p.promptData(nil) }
 
 func (p Party) promptData(attributes Attributes) string {
@@ -84,11 +85,12 @@ func KeysMessage(keys string) bridge.Message {
 	return bridge.Message{Text: "The caller pressed these keys of the telephone: " + keys, TurnComplete: true}
 }
 
-// ReadJSONFile reads a file with one JSON object, and expands "${NAME}" to environment variables. Unknown fields are errors.
-func ReadJSONFile(file string, into any) error {
+// ReadJSONFile reads a file that contains one JSON object, and replaces "${NAME}" by environment variables. Unknown
+// fields are errors.
+func ReadJSONFile(file string, target any) error {
 	text, err := os.ReadFile(file)
 	if err == nil {
-		err = ParseJSON(text, into)
+		err = ParseJSON(text, target)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s: %w", file, err)
@@ -97,7 +99,7 @@ func ReadJSONFile(file string, into any) error {
 }
 
 // ParseJSON is [ReadJSONFile] for text in memory.
-func ParseJSON(text []byte, into any) error {
+func ParseJSON(text []byte, target any) error {
 	expanded, err := environment.ExpandAs(string(text), func(value string) string {
 		quoted, _ := json.Marshal(value) // a string always marshals
 		return string(quoted[1 : len(quoted)-1])
@@ -110,5 +112,5 @@ func ParseJSON(text []byte, into any) error {
 	if wrong := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(text, new(json.RawMessage)), &wrong) {
 		return fmt.Errorf("line %d: %w", bytes.Count(text[:wrong.Offset], []byte("\n"))+1, tools.ExplainJSON(wrong, ""))
 	}
-	return tools.ReadStrictJSON(text, into)
+	return tools.ReadStrictJSON(text, target)
 }

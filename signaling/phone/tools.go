@@ -11,15 +11,15 @@ import (
 	"voxgate/tools"
 )
 
-// EndCallTool returns the tool that hangs up; do sends a command to the session.
-func EndCallTool(do func(bridge.Command) error) tools.Tool {
+// EndCallTool returns the tool that hangs up. runCommand sends a command to the session.
+func EndCallTool(runCommand func(bridge.Command) error) tools.Tool {
 	return tools.Tool{
 		Declaration: tools.Declaration{
 			Name: "end_call", Title: "Hanging up…",
 			Description: "Ends this telephone call when all that you say has been heard. Say goodbye first.",
 		},
 		Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
-			if err := do(bridge.EndAfterSpeaking{}); err != nil {
+			if err := runCommand(bridge.EndAfterSpeaking{}); err != nil {
 				return nil, err
 			}
 			return json.RawMessage(`{"output":"The call ends when you have finished speaking."}`), nil
@@ -27,16 +27,16 @@ func EndCallTool(do func(bridge.Command) error) tools.Tool {
 	}
 }
 
-// PressKeysTool returns the tool that presses keys. The text `which` names the accepted keys, and is appended to the tool's description.
-// menu is nil for incoming calls.
-func PressKeysTool(which string, menu *Menu, press func(ctx context.Context, digits string) error) tools.Tool {
+// PressKeysTool returns the tool that presses keys. acceptedKeys is the end of a sentence in the tool's description and
+// names the keys. menu is nil for incoming calls.
+func PressKeysTool(acceptedKeys string, menu *Menu, press func(ctx context.Context, digits string) error) tools.Tool {
 	if menu != nil {
-		which += " Listen first, until you know which key is for what you want. If a key leads nowhere, press another one."
+		acceptedKeys += " Listen first, until you know which key is for what you want. If a key leads nowhere, press another one."
 	}
 	return tools.Tool{
 		Declaration: tools.Declaration{
 			Name: "send_dtmf", Title: "Pressing keys…",
-			Description: "Presses keys of the telephone, as another automatic system asks for" + which,
+			Description: "Presses keys of the telephone, as another automatic system asks for" + acceptedKeys,
 			Parameters:  json.RawMessage(`{"type":"object","required":["digits"],"properties":{"digits":{"type":"string"}}}`),
 		},
 		Run: func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
@@ -56,17 +56,17 @@ type TransferMode struct {
 }
 
 // TransferTool returns the tool that transfers a call to a number or SIP URI in targets. If the model names another
-// target, the tool calls refused, which may be nil. A timeout of 0 means [tools.Timeout].
+// target, the tool calls onRefused, which may be nil. A timeout of 0 means [tools.Timeout].
 func TransferTool(
-	targets []string, timeout time.Duration, manner TransferMode, refused func(target string),
+	targets []string, timeout time.Duration, mode TransferMode, onRefused func(target string),
 	transfer func(ctx context.Context, target, about string) error,
 ) tools.Tool {
 	does, about, done := "Hands this call over to somebody else. Say so first.", "", `{"output":"The call was handed over."}`
-	if manner.Listen {
+	if mode.Listen {
 		done = `{"output":"The call was handed over: the caller and your colleague talk to each other. You hear both, and nobody hears you: ` +
 			`say nothing. Your other tools work still."}`
 	}
-	if manner.Warm {
+	if mode.Warm {
 		does = "Calls a colleague, tells them who calls and why, and puts the caller through if they take the call. " +
 			"Ask the caller to wait first: they hear music meanwhile. If it fails, you are with the caller again: tell them why."
 		about = `,"about":{"type":"string","description":"Two sentences for the colleague: who calls, and why"}`
@@ -84,10 +84,10 @@ func TransferTool(
 			if err := json.Unmarshal(args, &a); err != nil {
 				return nil, fmt.Errorf("target and about must be texts: %w", err)
 			}
-			target, ok := transferTarget(targets, a.Target)
+			target, ok := parseTransferTarget(targets, a.Target)
 			if !ok {
-				if refused != nil {
-					refused(target)
+				if onRefused != nil {
+					onRefused(target)
 				}
 				return nil, fmt.Errorf("%q may not be called; these may: %s", target, strings.Join(targets, ", "))
 			}
@@ -99,14 +99,15 @@ func TransferTool(
 	}
 }
 
-// transferTarget returns the number or SIP URI that the model named, and reports whether it is allowed.
-func transferTarget(targets []string, text string) (target string, ok bool) {
+// parseTransferTarget returns the number or SIP URI that the model named. isAllowed reports whether it matches one of
+// the allowed patterns.
+func parseTransferTarget(allowed []string, text string) (target string, isAllowed bool) {
 	target = strings.TrimSpace(text)
 	scheme, rest, _ := strings.Cut(target, ":")
 	if scheme = strings.ToLower(scheme); scheme == "sip" || scheme == "sips" {
 		target = scheme + ":" + rest
-		return target, bridge.MatchesAny(targets, target)
+		return target, bridge.MatchesAny(allowed, target)
 	}
 	number := ParseNumber(target)
-	return string(number), number != "" && number.Matches(targets)
+	return string(number), number != "" && number.Matches(allowed)
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// wireAnswer turns Pion's answer (local) into the client's answer, with a section for each section of the offer.
-// Rejected sections have port 0. Accepted sections form the BUNDLE group. The first of the group, the tag, has the
-// candidates (RFC 8839 section 4.2.4).
+// buildClientAnswer turns Pion's answer into the client's answer, with a section for each section of the offer.
+// Rejected sections have port 0. Accepted sections form the BUNDLE group. The first section of the group, called the
+// tag, has the candidates (RFC 8839 section 4.2.4).
 //
-// voice is the mid of the section with the model's voice. role is our DTLS role, because Pion gets it wrong for a
-// passive client with ICE lite. version is the number of answers so far that were not made by Pion.
-func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, error) {
-	d, err := readDescription(local)
+// voiceMid is the mid of the section with the model's voice. role is our DTLS role, because Pion gets it wrong for a
+// passive client with ICE lite. versionOffset is the number of answers so far that were not made by Pion.
+func (o *Offer) buildClientAnswer(pionAnswer, voiceMid, role string, versionOffset uint64) (string, error) {
+	d, err := parseDescription(pionAnswer)
 	if err != nil {
 		return "", err
 	}
@@ -31,7 +31,7 @@ func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, e
 		}
 	}
 	var b strings.Builder
-	d.writeSession(&b, version)
+	d.writeSession(&b, versionOffset)
 	if o.group != nil {
 		fmt.Fprintf(&b, "a=group:BUNDLE %s\r\n", strings.Join(o.bundledMids(), " "))
 	}
@@ -53,7 +53,7 @@ func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, e
 		case m == nil || m.port == 0:
 			return "", fmt.Errorf("its %s section %q has no answer", s.kind, clipText(s.mid))
 		default:
-			o.buildAnswerSection(m, s, voice, role)
+			o.rewriteAnswerSection(m, s, voiceMid, role)
 			if s == tag {
 				m.attributes = append(m.attributes, candidates...)
 			}
@@ -63,12 +63,13 @@ func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, e
 	return b.String(), nil
 }
 
-// writeSession writes the session part without the BUNDLE group. It adds raise to the version of the session.
-func (d *description) writeSession(b *strings.Builder, raise uint64) {
+// writeSession writes the part before the media sections, without the BUNDLE group. It adds versionOffset to the
+// version in the o= line.
+func (d *description) writeSession(b *strings.Builder, versionOffset uint64) {
 	for _, line := range d.head {
 		if fields := strings.Fields(line); strings.HasPrefix(line, "o=") && len(fields) == 6 {
 			if version, err := strconv.ParseUint(fields[2], 10, 64); err == nil {
-				fields[2] = strconv.FormatUint(version+raise, 10)
+				fields[2] = strconv.FormatUint(version+versionOffset, 10)
 				line = strings.Join(fields, " ")
 			}
 		}
@@ -88,14 +89,14 @@ func isFirstComponent(candidate string) bool {
 	return len(fields) > 1 && fields[1] == "1"
 }
 
-// buildRejection returns the rejection of a section, with the attributes of the transport. RFC 8829 section 5.3.1
-// allows these, and aiortc requires them.
-func (s *section) buildRejection(ours attributes) *mediaDescription {
+// buildRejection returns the rejection of a section. It includes the attributes of the transport, which RFC 8829
+// section 5.3.1 allows and aiortc requires.
+func (s *section) buildRejection(transportAttributes attributes) *mediaDescription {
 	m := &mediaDescription{kind: s.kind, proto: s.proto, formats: s.formats[:1]}
 	if s.hasMid {
 		m.attributes = append(m.attributes, attribute{"mid", s.mid})
 	}
-	m.attributes = append(m.attributes, ours...)
+	m.attributes = append(m.attributes, transportAttributes...)
 	if s.kind == "audio" || s.kind == "video" {
 		m.attributes = append(m.attributes, attribute{key: "rtcp-mux"})
 	}
@@ -106,10 +107,10 @@ func (s *section) buildRejection(ours attributes) *mediaDescription {
 // videoBandwidth is the b= line of a video section (RFC 3890).
 var videoBandwidth = "TIAS:" + strconv.Itoa(videoBits)
 
-// buildAnswerSection rewrites m, a section of Pion's answer, for the client's answer. s is the section of the offer.
-func (o *Offer) buildAnswerSection(m *mediaDescription, s *section, voice, role string) {
+// rewriteAnswerSection rewrites m, a section of Pion's answer, for the client's answer. s is the section of the offer.
+func (o *Offer) rewriteAnswerSection(m *mediaDescription, s *section, voiceMid, role string) {
 	m.proto = s.proto
-	d := direction{sends: s.mid == voice && s.client.receives, receives: s.client.sends}
+	d := direction{sends: s.mid == voiceMid && s.client.receives, receives: s.client.sends}
 	as := attributes{{"setup", role}}
 	for _, a := range m.attributes {
 		if o.keepsAttribute(a, s, d) && !slices.Contains(as, a) {
@@ -125,7 +126,7 @@ func (o *Offer) buildAnswerSection(m *mediaDescription, s *section, voice, role 
 		as = append(as, attribute{key: d.String()})
 	}
 	if s.kind == "video" && s.attributes.hasKey("simulcast") {
-		as = append(as, s.streamIDs()...)
+		as = append(as, s.streamIDExtmap()...)
 	}
 	if s.kind == "video" && d.receives {
 		m.bandwidth = append(m.bandwidth, videoBandwidth)
@@ -133,9 +134,10 @@ func (o *Offer) buildAnswerSection(m *mediaDescription, s *section, voice, role 
 	m.attributes = as
 }
 
-// streamIDs returns the offer's extmap attribute for the header extension that names simulcast streams (RFC 8852), or
-// nil. Without it in the first answer, Chromium rejects its own further offers. Simulcast itself is declined.
-func (s *section) streamIDs() (list attributes) {
+// streamIDExtmap returns the offer's extmap attribute for the header extension that names simulcast streams (RFC 8852),
+// or nil. We decline simulcast, but if the first answer lacked this attribute, Chromium would reject its own later
+// offers.
+func (s *section) streamIDExtmap() (list attributes) {
 	for _, value := range s.attributes.values("extmap") {
 		fields := strings.Fields(value)
 		if len(fields) == 2 && fields[1] == "urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id" && isExtensionNumber(fields[0]) {
@@ -145,7 +147,8 @@ func (s *section) streamIDs() (list attributes) {
 	return nil
 }
 
-// keepsAttribute reports whether an attribute of Pion's answer stays in the client's answer, for a section with our direction d.
+// keepsAttribute reports whether an attribute of Pion's answer stays in the client's answer. d is our direction in the
+// section.
 func (o *Offer) keepsAttribute(a attribute, s *section, d direction) bool {
 	switch a.key {
 	case "mid":
@@ -155,8 +158,8 @@ func (o *Offer) keepsAttribute(a attribute, s *section, d direction) bool {
 	case "msid":
 		return d.sends
 	case "ssrc":
-		// On hold, keep only the source's name (RFC 5576 allows it). Without the name, Chromium ends the source, and
-		// Web Audio gets no sound from it after the hold.
+		// While the section is on hold, keep only the source's name (RFC 5576 allows this). Without the name, Chromium
+		// ends the source, and Web Audio gets no sound from it after the hold.
 		return d.sends || strings.Contains(a.value, " cname:")
 	case "rtcp-mux", "rtcp-rsize": // an answer has them only if the offer has (RFC 5761 section 5.1.1, RFC 5506 section 5)
 		return s.attributes.hasKey(a.key)
@@ -168,12 +171,12 @@ func (o *Offer) keepsAttribute(a attribute, s *section, d direction) bool {
 	return !isDirection(a.key)
 }
 
-// stoppedAnswer returns the answer to an offer that stops all sections. The session part is that of Pion's last answer,
-// local, with version added to its version.
-func (o *Offer) stoppedAnswer(local string, version uint64) string {
+// buildStoppedAnswer returns the answer to an offer that stops all sections. It takes the session part from Pion's last
+// answer and adds versionOffset to the version in it.
+func (o *Offer) buildStoppedAnswer(pionAnswer string, versionOffset uint64) string {
 	var b strings.Builder
-	d, _ := readDescription(local) // cannot fail: Pion wrote it
-	d.writeSession(&b, version)
+	d, _ := parseDescription(pionAnswer) // cannot fail: Pion wrote it
+	d.writeSession(&b, versionOffset)
 	for i := range o.sections {
 		o.sections[i].buildRejection(nil).write(&b)
 	}
@@ -182,14 +185,14 @@ func (o *Offer) stoppedAnswer(local string, version uint64) string {
 
 // checkAnswer validates an answer before it is sent. An error is a bug of the gateway, not the client's fault.
 func (o *Offer) checkAnswer(text string) error {
-	d, err := readDescription(text)
+	d, err := parseDescription(text)
 	switch {
 	case err != nil:
 		return err
 	case len(d.media) != len(o.sections):
 		return fmt.Errorf("it has %d sections for the offer's %d", len(d.media), len(o.sections))
 	}
-	groups := readBundles(d)
+	groups := parseBundles(d)
 	if len(groups) > 1 || (len(groups) == 1) != (o.group != nil) {
 		return fmt.Errorf("it has %d BUNDLE groups", len(groups))
 	}

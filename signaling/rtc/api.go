@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// maxChannelMessage is the size of the longest message that we accept on a data channel, in bytes. It is sent as
-	// a=max-message-size, and is the same as Chromium's.
+	// maxChannelMessage is the size of the longest message that we accept on a data channel, in bytes. The answer
+	// states it as a=max-message-size. Chromium has the same limit.
 	maxChannelMessage = 256 << 10
 
 	// Payload types that our codecs have in Pion's settings. An answer uses the payload types of the offer instead.
@@ -34,8 +34,8 @@ const (
 	// value. At 10 % loss, connecting takes 0.8 s at the 90th percentile. With the 1 s of RFC 6347 it took 2.6 s.
 	dtlsRetransmit = 100 * time.Millisecond
 
-	// channelRTO limits the time after which a lost packet of the data channel is sent again. At 10 % loss and a round
-	// trip of 60 ms, the message INTERRUPTED is 0.46 s late. With RFC 9260's 1 s it was 0.7 s.
+	// channelRTO is the maximum time after which a lost packet of the data channel is sent again. At 10 % loss and a
+	// round trip of 60 ms, the message INTERRUPTED arrives 0.46 s late. With the 1 s of RFC 9260 it was 0.7 s late.
 	channelRTO = 250 * time.Millisecond
 
 	iceDisconnected = 5 * time.Second
@@ -43,7 +43,7 @@ const (
 	iceKeepalive    = 2 * time.Second
 
 	// tcpFirst limits the time from a client's ICE-TCP connection to its first STUN check. Clients send that check
-	// immediately. tcpFirst also closes a TCP connection that belongs to no peer.
+	// immediately. A connection that belongs to no peer is closed after this time.
 	tcpFirst = 5 * time.Second
 
 	// tcpWriteBuffer is the size of the send buffer of an ICE-TCP connection, in bytes. Packets that do not fit are
@@ -74,7 +74,7 @@ type API struct {
 func New(o Options) (*API, error) {
 	a := &API{public: o.PublicIPs}
 	var settings webrtc.SettingEngine
-	settings.LoggerFactory = pionLogs(o.Logger)
+	settings.LoggerFactory = newPionLogger(o.Logger)
 	settings.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
 	settings.SetICETimeouts(iceDisconnected, iceFailed, iceKeepalive)
 	settings.SetDTLSRetransmissionInterval(dtlsRetransmit)
@@ -105,7 +105,7 @@ func New(o Options) (*API, error) {
 }
 
 // openPorts opens the ports that all peers share, and reports whether one of them accepts clients on this machine.
-func (a *API) openPorts(o Options, settings *webrtc.SettingEngine) (loopback bool, err error) {
+func (a *API) openPorts(o Options, settings *webrtc.SettingEngine) (hasLoopback bool, err error) {
 	logger := settings.LoggerFactory.NewLogger("ice")
 	var networks []webrtc.NetworkType
 	if o.UDPAddr != "" {
@@ -124,7 +124,7 @@ func (a *API) openPorts(o Options, settings *webrtc.SettingEngine) (loopback boo
 		mux := ice.NewMultiUDPMuxDefault(muxes...)
 		settings.SetICEUDPMux(mux)
 		a.closers = append(a.closers, mux.Close)
-		loopback = o.Loopback || addr.IP.IsLoopback()
+		hasLoopback = o.Loopback || addr.IP.IsLoopback()
 		networks = append(networks, webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6)
 	}
 	if o.TCP != nil {
@@ -134,20 +134,21 @@ func (a *API) openPorts(o Options, settings *webrtc.SettingEngine) (loopback boo
 		})
 		settings.SetICETCPMux(mux)
 		a.closers = append(a.closers, mux.Close)
-		loopback = loopback || o.TCP.Addr().(*net.TCPAddr).IP.IsLoopback()
+		hasLoopback = hasLoopback || o.TCP.Addr().(*net.TCPAddr).IP.IsLoopback()
 		networks = append(networks, webrtc.NetworkTypeTCP4, webrtc.NetworkTypeTCP6)
 	}
 	settings.DisableActiveTCP(true) // otherwise Pion would dial any address that a client names
 	settings.SetNetworkTypes(networks)
-	return loopback, nil
+	return hasLoopback, nil
 }
 
-// listenUDP opens a UDP port at an address. If the address is unspecified, it opens a socket for each address of this
-// machine: a client drops an answer that comes from another address than the one it asked (RFC 8445 section 7.2.5.2.1).
-func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
-	addresses := []net.IP{at.IP}
-	if at.IP == nil || at.IP.IsUnspecified() {
-		local, err := localAddresses(at.IP.To4() != nil)
+// listenUDP opens a UDP port at an address. If the address is unspecified, it opens one socket for each address of this
+// machine. With a single socket, the answer to a client could come from an address that the client has not asked, and
+// clients drop such answers (RFC 8445 section 7.2.5.2.1).
+func listenUDP(address *net.UDPAddr) (conns []*net.UDPConn, err error) {
+	addresses := []net.IP{address.IP}
+	if address.IP == nil || address.IP.IsUnspecified() {
+		local, err := localAddresses(address.IP.To4() != nil)
 		if err != nil {
 			return nil, err
 		}
@@ -162,15 +163,15 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 		conns = nil
 	}
 	for range 16 { // several tries: a port that the system chose for one address may be in use at the next address
-		port := at.Port
+		port := address.Port
 		for _, ip := range addresses {
-			conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: port, Zone: at.Zone})
+			conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: port, Zone: address.Zone})
 			if errors.Is(err, syscall.EADDRNOTAVAIL) && len(addresses) > 1 { // an IPv6 address whose duplicate detection has not finished
 				continue
 			}
 			if err != nil {
 				closeAll()
-				if at.Port != 0 {
+				if address.Port != 0 {
 					return nil, err
 				}
 				break
@@ -186,16 +187,16 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 
 var errNoPort = errors.New("no UDP port is free at all addresses of this machine")
 
-// localAddresses returns the addresses of this machine that clients may reach. If only4 is set, it returns only IPv4.
-// It omits link-local addresses: they are valid only together with an interface.
-func localAddresses(only4 bool) (addresses []net.IP, err error) {
+// localAddresses returns the addresses of this machine that clients may reach, or only the IPv4 addresses if ipv4Only
+// is true. It omits link-local addresses, because they are valid only together with an interface.
+func localAddresses(ipv4Only bool) (addresses []net.IP, err error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range all {
 		network, ok := a.(*net.IPNet)
-		if !ok || network.IP.IsLinkLocalUnicast() || only4 && network.IP.To4() == nil ||
+		if !ok || network.IP.IsLinkLocalUnicast() || ipv4Only && network.IP.To4() == nil ||
 			slices.ContainsFunc(addresses, network.IP.Equal) {
 			continue
 		}
@@ -240,7 +241,7 @@ func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 }
 
 // newInterceptors returns the interceptors for RTCP: answers to NACK, reports, and transport-cc for the bandwidth
-// estimation of browsers. The first interceptor is the nearest to the network.
+// estimation of browsers. The interceptor that is added first is nearest to the network.
 func newInterceptors(codecs *webrtc.MediaEngine) (*interceptor.Registry, error) {
 	registry := &interceptor.Registry{}
 	registry.Add(resenders{})
@@ -267,8 +268,9 @@ func (a *API) Close() error {
 	return errors.Join(errs...)
 }
 
-// pionLogs sends Pion's warnings to our debug log: they are about single packets and checks.
-func pionLogs(l *slog.Logger) logging.LoggerFactory {
+// newPionLogger returns a logger that writes Pion's warnings to our debug log, because they concern only single packets
+// and checks.
+func newPionLogger(l *slog.Logger) logging.LoggerFactory {
 	return &logging.DefaultLoggerFactory{
 		Writer: pionWriter{l}, DefaultLogLevel: logging.LogLevelWarn, ScopeLevels: map[string]logging.LogLevel{},
 	}

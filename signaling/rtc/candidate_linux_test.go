@@ -164,12 +164,29 @@ func TestReplySourceAddress(t *testing.T) {
 			_, err = conns[i].WriteToUDP(check.Raw, &net.UDPAddr{IP: net.ParseIP(address), Port: port})
 			must(t, err)
 			must(t, conns[i].SetReadDeadline(time.Now().Add(500*time.Millisecond)))
-			if _, from, err = conns[i].ReadFromUDP(make([]byte, 1500)); err == nil {
+			var answered bool
+			if answered, from, err = readAnswer(conns[i], check.TransactionID); answered {
 				break
 			}
 		}
 		if err != nil || !from.IP.Equal(net.ParseIP(address)) || from.Port != port {
 			t.Errorf("asked at %s, answered from %v (%v)", address, from, err)
+		}
+	}
+}
+
+// readAnswer reads packets until one answers the request. The gateway's own requests are skipped: from each of its
+// addresses it checks where the request came from.
+func readAnswer(conn *net.UDPConn, request [stun.TransactionIDSize]byte) (answered bool, from *net.UDPAddr, err error) {
+	for {
+		packet := make([]byte, 1500)
+		n, from, err := conn.ReadFromUDP(packet)
+		if err != nil {
+			return false, nil, err
+		}
+		answer := stun.Message{Raw: packet[:n]}
+		if answer.Decode() == nil && answer.Type == stun.BindingSuccess && answer.TransactionID == request {
+			return true, from, nil
 		}
 	}
 }

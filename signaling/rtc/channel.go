@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// maxBuffered limits the data that waits to be sent on the data channel, in bytes. Above it, Ready blocks.
+	// maxBuffered is the amount of data, in bytes, that may wait to be sent on the data channel before WaitUntilReady
+	// blocks.
 	maxBuffered = 1 << 20
 
-	// slowChannel limits how long Ready waits for the buffer to shrink to maxBuffered.
+	// slowChannel limits how long WaitUntilReady waits for the buffer to shrink to maxBuffered.
 	slowChannel = 10 * time.Second
 )
 
@@ -47,23 +48,23 @@ func (c *Channel) Limit() int { return c.maxMessage }
 // Write sends a text message.
 func (c *Channel) Write(message []byte) error { return c.dc.SendText(string(message)) }
 
-// Ready blocks until the channel accepts more. It returns [ErrSlow] after slowChannel.
-func (c *Channel) Ready(ctx context.Context) error {
+// WaitUntilReady blocks until at most maxBuffered bytes wait to be sent. It returns [ErrSlow] after slowChannel.
+func (c *Channel) WaitUntilReady(ctx context.Context) error {
 	return c.waitForBuffer(ctx, maxBuffered, slowChannel)
 }
 
-// Flush blocks until everything was sent. It returns [ErrSlow] after patience.
-func (c *Channel) Flush(ctx context.Context, patience time.Duration) error {
-	return c.waitForBuffer(ctx, 0, patience)
+// Flush blocks until everything was sent. It returns [ErrSlow] after the timeout.
+func (c *Channel) Flush(ctx context.Context, timeout time.Duration) error {
+	return c.waitForBuffer(ctx, 0, timeout)
 }
 
-// waitForBuffer blocks until at most n bytes are buffered.
-func (c *Channel) waitForBuffer(ctx context.Context, n uint64, patience time.Duration) error {
-	if c.dc.BufferedAmount() <= n {
+// waitForBuffer blocks until at most maxBytes bytes are buffered.
+func (c *Channel) waitForBuffer(ctx context.Context, maxBytes uint64, timeout time.Duration) error {
+	if c.dc.BufferedAmount() <= maxBytes {
 		return nil
 	}
-	timer := time.After(patience)
-	for c.dc.BufferedAmount() > n {
+	timer := time.After(timeout)
+	for c.dc.BufferedAmount() > maxBytes {
 		if c.dc.ReadyState() != webrtc.DataChannelStateOpen {
 			return net.ErrClosed
 		}

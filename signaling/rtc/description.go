@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// description is a session description (RFC 8866), reduced to what offers and answers need. Only readDescription parses
-// a client's SDP. Pion receives only text that this package wrote.
+// description is a session description (RFC 8866), reduced to what offers and answers need. A client's SDP is parsed
+// only by parseDescription. Pion receives only text that this package has written.
 type description struct {
 	head       []string // lines before the first media section, without attributes
 	attributes attributes
@@ -98,9 +98,9 @@ func isDirection(key string) bool {
 	return key == "sendrecv" || key == "sendonly" || key == "recvonly" || key == "inactive"
 }
 
-// readDescription parses SDP leniently: it accepts any line ends, empty lines, spaces, and any order of lines within a
-// part. Lines without "x=" are ignored (RFC 8866 section 5).
-func readDescription(text string) (d description, err error) {
+// parseDescription parses SDP leniently: it accepts any line ends, empty lines, spaces, and any order of lines within a
+// part. Lines that do not begin with a letter and "=" are ignored (RFC 8866 section 5).
+func parseDescription(text string) (d description, err error) {
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(text, "\ufeff"))
 	first := true
 	var m *mediaDescription // the current media section; nil in the session part
@@ -119,7 +119,7 @@ func readDescription(text string) (d description, err error) {
 		value := strings.TrimSpace(line[2:])
 		switch kind := line[0]; {
 		case kind == 'm':
-			if m, err = readMediaLine(value); err != nil {
+			if m, err = parseMediaLine(value); err != nil {
 				return d, err
 			}
 			d.media = append(d.media, m)
@@ -140,8 +140,8 @@ func readDescription(text string) (d description, err error) {
 	return d, nil
 }
 
-// readMediaLine reads the value of an "m=" line (RFC 8866 section 5.14).
-func readMediaLine(value string) (*mediaDescription, error) {
+// parseMediaLine reads the value of an "m=" line (RFC 8866 section 5.14).
+func parseMediaLine(value string) (*mediaDescription, error) {
 	fields := strings.Fields(value)
 	bad := func(problem string) (*mediaDescription, error) {
 		return nil, fmt.Errorf("the line %q has %s", clipText("m="+value), problem)

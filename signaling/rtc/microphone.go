@@ -13,11 +13,12 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// uplinkRate is the highest sample rate to which a microphone is decoded, in Hz: the Live API's own rate. G.711 stays
-// at 8 kHz, which the Live API accepts as well.
+// uplinkRate is the highest sample rate to which a microphone is decoded, in Hz. It is the Live API's own rate. G.711
+// is decoded to 8 kHz, which the Live API accepts as well.
 const uplinkRate = 16000
 
-// quietMicrophone is the time without packets after which an older track is used again. Opus DTX pauses for 400 ms.
+// quietMicrophone is the time without packets of the newest track after which an older track is used again. It exceeds
+// the 400 ms between two packets of Opus DTX.
 const quietMicrophone = time.Second
 
 // microphone is a track being received.
@@ -29,9 +30,9 @@ type microphone struct {
 	receiver   *rtpaudio.Receiver
 }
 
-// receiveTrack feeds a track to the session until the track ends. A newer track takes over; once the newer one has been
-// quiet for quietMicrophone, this track is used again. Telephone exchanges return to the first SSRC after music on
-// hold.
+// receiveTrack feeds a track to the session until the track ends. A newer track replaces this one. Once the newer track
+// has been quiet for quietMicrophone, this track is used again, because telephone exchanges return to the first SSRC
+// after music on hold.
 func (p *Peer) receiveTrack(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 	if p.codec == nil { // Pion has assigned the track to a section that was not negotiated, so nothing can decode it
 		p.log.Warn("track without a codec dropped", "track", number, "type", track.Codec().MimeType)
@@ -39,14 +40,14 @@ func (p *Peer) receiveTrack(ctx context.Context, number int32, track *webrtc.Tra
 	}
 	go p.runGuarded("rtcp", func() { readRTCP(from.Read, nil) }) // interceptors see the client's sender reports only if they are read
 	p.feedSession(ctx, number, track, from)
-	for p.awaitMicrophoneTurn(ctx, number, track) {
+	for p.discardUntilActive(ctx, number, track) {
 		p.feedSession(ctx, number, track, from)
 	}
 }
 
-// awaitMicrophoneTurn discards a track's packets while another track with a higher number is the microphone and has recently had
-// packets. It returns false if the track or ctx ends first.
-func (p *Peer) awaitMicrophoneTurn(ctx context.Context, number int32, track *webrtc.TrackRemote) bool {
+// discardUntilActive discards a track's packets while a newer track is the microphone and is not quiet. isActive is
+// false if the track or ctx ends first.
+func (p *Peer) discardUntilActive(ctx context.Context, number int32, track *webrtc.TrackRemote) (isActive bool) {
 	track.SetReadDeadline(time.Time{})
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	buf := make([]byte, 1500)
@@ -63,7 +64,7 @@ func (p *Peer) awaitMicrophoneTurn(ctx context.Context, number int32, track *web
 
 // feedSession feeds a track to the session until it ends or another one takes over.
 func (p *Peer) feedSession(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
-	sink, err := p.session.Mic(p.codec.DecodedRate(uplinkRate))
+	sink, err := p.session.Mic(p.codec.BestDecodeRate(uplinkRate))
 	if err != nil {
 		p.log.Error("microphone", "err", err)
 		return
@@ -101,13 +102,14 @@ func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOption
 			o.REDTypes = append(o.REDTypes, uint8(c.PayloadType))
 		}
 		if slices.ContainsFunc(c.RTCPFeedback, func(f webrtc.RTCPFeedback) bool { return f.Type == webrtc.TypeRTCPFBNACK && f.Parameter == "" }) {
-			o.SendNACK = p.requestAgain
+			o.SendNACK = p.sendNACK
 		}
 	}
 	return o
 }
 
-// roundTrip returns the round trip time from the client's reports or, until there are some, from the ICE checks.
+// roundTrip returns the round trip time from the client's RTCP reports or, while there are no reports yet, from the ICE
+// checks.
 func (p *Peer) roundTrip(t *webrtc.DTLSTransport) time.Duration {
 	if rtt := time.Duration(p.rtt.Load()); rtt > 0 {
 		return rtt
@@ -116,8 +118,8 @@ func (p *Peer) roundTrip(t *webrtc.DTLSTransport) time.Duration {
 	return time.Duration(path.CurrentRoundTripTime * float64(time.Second))
 }
 
-// requestAgain sends a NACK for missing packets. An error is ignored: the packets are then concealed.
-func (p *Peer) requestAgain(ssrc uint32, missing []uint16) {
+// sendNACK sends a NACK for missing packets. It ignores errors, because missing packets can be concealed.
+func (p *Peer) sendNACK(ssrc uint32, missing []uint16) {
 	_ = p.pc.WriteRTCP([]rtcp.Packet{&rtcp.TransportLayerNack{MediaSSRC: ssrc, Nacks: rtcp.NackPairsFromSequenceNumbers(missing)}})
 }
 

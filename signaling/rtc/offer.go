@@ -33,8 +33,8 @@ func NewOfferLimiter() *rate.Limiter { return rate.NewLimiter(OfferRate, OfferBu
 // defaultChannelMessage is the message limit of a peer that announces none, in bytes (RFC 8841 section 6.1).
 const defaultChannelMessage = 64 << 10
 
-// RefusedError reports why an offer or a candidate is rejected. Problem is a predicate for a sentence that begins with
-// "the offer" or "the candidate": "has no media section".
+// RefusedError reports why an offer or a candidate is rejected. Problem completes a sentence that begins with "the
+// offer" or "the candidate", for example "has no media section".
 type RefusedError struct {
 	Problem string
 	Err     error // the cause, for example an error from Pion; may be nil
@@ -59,8 +59,8 @@ type Offer struct {
 	maxMessage int    // size of the longest message that the client accepts on the data channel, in bytes
 }
 
-// withoutText returns a copy of an answered offer with only the fields that are still needed. It releases the offer's
-// text of 20 KB.
+// withoutText returns a copy of an answered offer with only the fields that are needed later. The 20 KB of the offer's
+// text can then be freed.
 func (o Offer) withoutText() Offer {
 	o.from, o.sections, o.group, o.transport.candidates = description{}, nil, nil, nil
 	o.transport.fingerprint, o.transport.ufrag, o.transport.pwd = strings.Clone(o.transport.fingerprint),
@@ -89,7 +89,7 @@ type section struct {
 	encodings []webrtc.RTPCodecParameters
 }
 
-// SendsAudio reports whether the client may send audio, and ReceivesAudio whether it receives audio.
+// SendsAudio reports whether the client may send audio. ReceivesAudio reports whether the client receives audio.
 func (o Offer) SendsAudio() bool    { return o.microphone }
 func (o Offer) ReceivesAudio() bool { return o.voice }
 
@@ -125,7 +125,7 @@ func ParseOffer(text string) (Offer, error) {
 	if len(text) > maxSDP {
 		return bad(fmt.Sprintf("has %d bytes, more than %d", len(text), maxSDP))
 	}
-	d, err := readDescription(strings.Clone(text)) // cloned, so that the parts that are kept do not retain the whole request
+	d, err := parseDescription(strings.Clone(text)) // cloned, so that the parts that are kept do not retain the whole request
 	switch {
 	case err != nil:
 		return bad("cannot be read: " + err.Error())
@@ -135,17 +135,17 @@ func ParseOffer(text string) (Offer, error) {
 	return newOffer(d, nil)
 }
 
-// newOffer decides how to answer an offer. chosen is the codec that the connection already uses, or nil. It stays in
-// use if it is still offered.
+// newOffer decides how to answer an offer. chosen is the codec that the connection already uses, or nil. If the offer
+// still has that codec, it stays in use.
 func newOffer(d description, chosen *codec) (Offer, error) {
 	o := Offer{from: d, maxMessage: defaultChannelMessage, mixed: d.attributes.hasKey("extmap-allow-mixed")}
-	groups := readBundles(d)
-	err := o.readSections(d, groups)
+	groups := parseBundles(d)
+	err := o.parseSections(d, groups)
 	if err == nil {
 		err = o.acceptSections(groups, chosen)
 	}
 	if err == nil {
-		err = o.readTransport(d)
+		err = o.parseTransport(d)
 	}
 	if err != nil {
 		return Offer{}, &RefusedError{Problem: err.Error()}
@@ -153,8 +153,8 @@ func newOffer(d description, chosen *codec) (Offer, error) {
 	return o, nil
 }
 
-// readBundles returns the mids of each BUNDLE group (RFC 9143 section 7).
-func readBundles(d description) (groups [][]string) {
+// parseBundles returns the mids of each BUNDLE group (RFC 9143 section 7).
+func parseBundles(d description) (groups [][]string) {
 	for _, value := range d.attributes.values("group") {
 		if fields := strings.Fields(value); len(fields) > 0 && fields[0] == "BUNDLE" {
 			groups = append(groups, fields[1:])
@@ -165,12 +165,12 @@ func readBundles(d description) (groups [][]string) {
 
 // isOffered reports whether a client offers a section. A section with port 0 is withdrawn, unless it is in a BUNDLE
 // group and has a=bundle-only (RFC 9143 section 6, RFC 8829 section 5.2.1).
-func isOffered(m *mediaDescription, grouped bool) bool {
-	return m.port != 0 || grouped && m.attributes.hasKey("bundle-only")
+func isOffered(m *mediaDescription, isBundled bool) bool {
+	return m.port != 0 || isBundled && m.attributes.hasKey("bundle-only")
 }
 
-// readSections parses the sections. A section without a direction or a mid gets a default.
-func (o *Offer) readSections(d description, groups [][]string) error {
+// parseSections parses the sections. A section without a direction or a mid gets a default.
+func (o *Offer) parseSections(d description, groups [][]string) error {
 	mids := map[string]bool{}
 	for _, m := range d.media {
 		if mid, _ := m.attributes.value("mid"); mid != "" {
@@ -201,14 +201,14 @@ func (o *Offer) readSections(d description, groups [][]string) error {
 			s.client = d
 		}
 		s.offered = isOffered(m, slices.ContainsFunc(groups, func(mids []string) bool { return s.hasMid && slices.Contains(mids, s.mid) }))
-		s.encodings = readFormats(m)
+		s.encodings = parseFormats(m)
 		o.sections = append(o.sections, s)
 	}
 	return nil
 }
 
-// readFormats returns the formats of an audio or video section. Static payload types need no rtpmap.
-func readFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
+// parseFormats returns the formats of an audio or video section. Static payload types need no rtpmap.
+func parseFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
 	if m.kind != "audio" && m.kind != "video" {
 		return nil
 	}
@@ -218,7 +218,7 @@ func readFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
 	}
 	for _, value := range m.attributes.values("rtpmap") {
 		if pt, name, ok := strings.Cut(value, " "); ok {
-			names[pt] = plainName(name)
+			names[pt] = normalizeEncoding(name)
 		}
 	}
 	parameters := map[string]string{}
@@ -245,10 +245,10 @@ func readFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
 	return formats
 }
 
-// plainName returns an encoding name without "/1": one audio channel is the default (RFC 8866 section 6.6).
-func plainName(name string) string { return strings.TrimSuffix(strings.TrimSpace(name), "/1") }
+// normalizeEncoding returns an encoding name without "/1": one audio channel is the default (RFC 8866 section 6.6).
+func normalizeEncoding(name string) string { return strings.TrimSuffix(strings.TrimSpace(name), "/1") }
 
-// containsName reports whether a list contains an encoding name, ignoring case (RFC 8866 section 6.6).
+// containsName reports whether a list contains an encoding name. It ignores case (RFC 8866 section 6.6).
 func containsName(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
@@ -286,8 +286,8 @@ func (s *section) videoFormat() (f webrtc.RTPCodecParameters, ok bool) {
 	return f, ok
 }
 
-// Protocols of audio and video sections, all for RTP over DTLS (RFC 8829 section 5.1.2), and of data channels (RFC 8841
-// section 4 and drafts).
+// Protocol names in m= lines: of audio and video sections, all of them RTP over DTLS (RFC 8829 section 5.1.2), and of
+// data channels (RFC 8841 section 4 and its drafts).
 var (
 	mediaProtocols = []string{
 		"UDP/TLS/RTP/SAVPF", "UDP/TLS/RTP/SAVP", "TCP/TLS/RTP/SAVPF", "TCP/TLS/RTP/SAVP", "TCP/DTLS/RTP/SAVPF", "TCP/DTLS/RTP/SAVP",
@@ -299,7 +299,7 @@ var (
 // isOldChannel reports whether a section for data channels has the form of the drafts of RFC 8841: "DTLS/SCTP 5000".
 func (s *section) isOldChannel() bool { return s.proto == "DTLS/SCTP" }
 
-// isUsable reports whether a section's kind and one of its formats are supported.
+// isUsable reports whether the section's kind is supported, and at least one of its formats.
 func (s *section) isUsable(c *codec) bool {
 	switch s.kind {
 	case "audio":
@@ -317,9 +317,9 @@ func (s *section) isUsable(c *codec) bool {
 	return false
 }
 
-// acceptSections accepts the supported sections that share one transport: the transport of the first supported audio
-// section or, without audio, of the first supported section. If that section is in no BUNDLE group, only that section
-// is accepted (RFC 9143 section 7.3).
+// acceptSections accepts the supported sections that share one transport. That is the transport of the first supported
+// audio section or, if there is none, of the first supported section. If this section is in no BUNDLE group, it is the
+// only one accepted (RFC 9143 section 7.3).
 func (o *Offer) acceptSections(groups [][]string, chosen *codec) error {
 	var audio []string // names of all offered audio formats
 	offered := false
@@ -373,7 +373,7 @@ func (o *Offer) firstUsable(kind string) int {
 	return slices.IndexFunc(o.sections, func(s section) bool { return s.offered && (kind == "" || s.kind == kind) && s.isUsable(o.codec) })
 }
 
-// acceptBundled accepts the section with the index first, and the usable sections that share its transport.
+// acceptBundled accepts the section with index first, and the usable sections that share its transport.
 func (o *Offer) acceptBundled(first int) {
 	media := 0
 	types := map[webrtc.PayloadType]string{} // format by payload type, the same in all sections of a BUNDLE group (RFC 9143 section 10.1.2)
@@ -454,9 +454,9 @@ func (o *Offer) bundledMids() (mids []string) {
 	return mids
 }
 
-// readTransport parses the client's transport attributes. Only one section of a BUNDLE group must have them (RFC 8829
-// section 5.2.1), so several places are searched.
-func (o *Offer) readTransport(d description) error {
+// parseTransport parses the client's transport attributes. Only one section of a BUNDLE group must have them (RFC 8829
+// section 5.2.1), so it searches several places.
+func (o *Offer) parseTransport(d description) error {
 	places := []attributes{d.attributes}
 	tag := o.transportSection()
 	if tag != nil {
@@ -494,7 +494,7 @@ func (o *Offer) readTransport(d description) error {
 	case t.ufrag == "" || t.pwd == "":
 		return errors.New("has no ice-ufrag and ice-pwd")
 	}
-	t.candidates = o.readCandidates(d)
+	t.candidates = o.parseCandidates(d)
 	return nil
 }
 
@@ -520,8 +520,8 @@ func strongestFingerprint(fingerprints []string) string {
 	return ""
 }
 
-// readCandidates returns the candidates of the transport, limited to MaxCandidates.
-func (o *Offer) readCandidates(d description) (candidates []string) {
+// parseCandidates returns the candidates of the transport, limited to MaxCandidates.
+func (o *Offer) parseCandidates(d description) (candidates []string) {
 	places := []attributes{d.attributes}
 	for i := range o.sections {
 		s := &o.sections[i]
@@ -567,11 +567,11 @@ func videoCodecNames(formats []webrtc.RTPCodecParameters) (list []string) {
 // IsStopped reports whether the client has stopped all sections.
 func (o Offer) IsStopped() bool { return o.transportSection() == nil }
 
-// voiceSection returns the mid of the section for the model's voice, or "". The section with the mid current stays in
-// use if it still receives audio. Otherwise the first audio section that receives is chosen.
-func (o *Offer) voiceSection(current string) (mid string) {
+// voiceSection returns the mid of the section for the model's voice, or "". The section currentMid stays in use if it
+// still receives audio. Otherwise the first audio section that receives is chosen.
+func (o *Offer) voiceSection(currentMid string) (mid string) {
 	for _, s := range o.sections {
-		if s.accepted && s.kind == "audio" && s.client.receives && (mid == "" || s.mid == current) {
+		if s.accepted && s.kind == "audio" && s.client.receives && (mid == "" || s.mid == currentMid) {
 			mid = s.mid
 		}
 	}
@@ -587,14 +587,14 @@ func (o *Offer) sectionByMid(mid string) *section {
 	return &o.sections[i]
 }
 
-// buildPionOffer returns the offer for Pion: the accepted sections, in one BUNDLE group. If nothing has changed for
-// Pion, the text is identical to that of the previous offer. voice is the mid of the only section for which Pion may
-// create a sender.
+// buildPionOffer returns the offer for Pion: the accepted sections, in one BUNDLE group. If nothing that Pion needs has
+// changed, the text is identical to that of the previous offer. voiceMid is the mid of the only section for which Pion
+// may create a sender.
 //
-// Pion cannot resume a stopped section, so the directions here never stop one. wireAnswer sets the actual directions.
-// The SSRCs of audio are left out: a sender may change its SSRC (RFC 3550 section 8.2), and Pion would drop its
-// packets.
-func (o *Offer) buildPionOffer(voice, setup string) string {
+// Pion cannot resume a stopped section, so the directions in this offer never stop a section. buildClientAnswer sets
+// the actual directions. The SSRCs of audio are left out, because a sender may change its SSRC (RFC 3550 section 8.2),
+// and Pion would then drop its packets.
+func (o *Offer) buildPionOffer(voiceMid, setup string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE %s\r\n", strings.Join(o.bundledMids(), " "))
 	fmt.Fprintf(&b, "a=fingerprint:%s\r\na=ice-ufrag:%s\r\na=ice-pwd:%s\r\n", o.transport.fingerprint, o.transport.ufrag, o.transport.pwd)
@@ -616,17 +616,17 @@ func (o *Offer) buildPionOffer(voice, setup string) string {
 			m.proto, m.formats = "UDP/DTLS/SCTP", []string{"webrtc-datachannel"}
 			m.attributes = append(m.attributes, attribute{"sctp-port", "5000"}, attribute{"max-message-size", strconv.Itoa(o.maxMessage)})
 		} else {
-			o.addPionMedia(&m, s, voice, extensions)
+			o.addPionMedia(&m, s, voiceMid, extensions)
 		}
 		m.write(&b)
 	}
 	return b.String()
 }
 
-// addPionMedia adds formats and attributes of an audio or video section to Pion's offer. The client receives sound only
-// in the section whose mid is voice.
-func (o *Offer) addPionMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
-	d := direction{sends: true, receives: s.mid == voice}
+// addPionMedia adds the formats and attributes of an audio or video section to Pion's offer. The model's voice is sent
+// only in the section voiceMid.
+func (o *Offer) addPionMedia(m *mediaDescription, s *section, voiceMid string, extensions map[string]string) {
+	d := direction{sends: true, receives: s.mid == voiceMid}
 	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})
 	for _, f := range o.answerFormats(s) {
 		pt := strconv.Itoa(int(f.PayloadType))
@@ -657,15 +657,15 @@ func (o *Offer) addPionMedia(m *mediaDescription, s *section, voice string, exte
 	}
 }
 
-// isExtensionNumber reports whether the first field of an extmap is an id of the one-byte header (RFC 8285) without a
-// direction. The extension then applies to both directions.
+// isExtensionNumber reports whether the first field of an extmap is an ID of a one-byte header (RFC 8285) without a
+// direction. Without a direction, the extension applies to both.
 func isExtensionNumber(text string) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= 1 && n <= 14
 }
 
-// videoSource returns the attributes of the SSRC of a video section, including those of its retransmissions. It returns
-// nil for several SSRCs (old simulcast): Pion would take these for Plan B.
+// videoSource returns the attributes of the SSRC of a video section, including those of its retransmissions. If the
+// section has several SSRCs (old simulcast), it returns nil, because Pion would mistake them for Plan B.
 func (s *section) videoSource() (list attributes) {
 	primary, repair := map[string]bool{}, map[string]bool{}
 	for _, value := range s.attributes.values("ssrc-group") {

@@ -23,16 +23,16 @@ import (
 )
 
 const (
-	// gatherWait limits how long an answer waits for our candidates. They are known within a millisecond. They must be
-	// in the answer for clients that ignore trickled candidates.
+	// gatherWait limits how long an answer waits for our candidates, which are known within a millisecond. It waits
+	// because some clients ignore trickled candidates and need them in the answer.
 	gatherWait = 100 * time.Millisecond
-	// gatherAll limits the same wait if candidates cannot be trickled. The answer must then have all of them.
+	// gatherAll replaces gatherWait if candidates cannot be trickled. Then the answer must contain all of them.
 	gatherAll = 5 * time.Second
 
-	// maxTracks limits the tracks that a peer receives. Each new SSRC makes a track, which costs 13 KB and two goroutines.
-	// Without the limit, 1000 appeared within 4 s.
+	// maxTracks limits the tracks that a peer receives. Each new SSRC makes a track, which costs 13 KB and two
+	// goroutines. Without the limit, a client created 1000 tracks within 4 s.
 	maxTracks = 32
-	// moreTracks is added to the limit of tracks by each offer: an offer may add a microphone and a camera.
+	// moreTracks is added to the limit of tracks by each offer, because an offer may add a microphone and a camera.
 	moreTracks = 2
 )
 
@@ -64,7 +64,7 @@ type PeerOptions struct {
 	OnConnectionLost func(why string) // why is a clause for users; it is "" if the client has closed the connection
 
 	// OnCandidate receives each of our candidates for the section of [Peer.TransportSection], and "" after the last. If
-	// OnCandidate is nil, Answer waits for all candidates, as a client over HTTP needs them.
+	// it is nil, Answer waits for all candidates, because a client over HTTP needs them in the answer.
 	OnCandidate func(line string)
 
 	Channel string                            // label of the data channel, or AnyChannel, or "" for none; only the first channel is used
@@ -109,7 +109,7 @@ type Peer struct {
 	sender     *webrtc.RTPSender
 	voiceAt    string // mid of the section that carries the voice, or ""
 
-	// Used by Pion's goroutines as well.
+	// Pion's goroutines also use the following fields.
 	gathered   chan struct{}              // holds one value once Pion has found all our candidates, perhaps those before a restart of ICE
 	maxMessage atomic.Int64               // maxMessage of the last offer, in bytes
 	microphone atomic.Pointer[microphone] // the newest track, even if it has ended: Pion ends tracks at each offer
@@ -189,28 +189,28 @@ func (p *Peer) IsSameClient(o Offer) bool {
 	return p.offer.transport.fingerprint == o.transport.fingerprint && !p.startsTransport(o) && !p.replacesTransport(o)
 }
 
-// startsTransport reports whether an offer stops all sections of the transport, and starts others with a new transport.
-// A browser then restarts ICE and DTLS (RFC 9143 section 7.5).
+// startsTransport reports whether an offer stops all sections of the current transport, and starts other sections with
+// a new transport. In that case a browser restarts ICE and DTLS (RFC 9143 section 7.5).
 func (p *Peer) startsTransport(o Offer) bool {
 	return p.RestartsICE(o) && !slices.ContainsFunc(p.mids, func(mid string) bool { return o.sectionByMid(mid) != nil })
 }
 
-// replacesTransport reports whether an offer stops the section with the transport, and moves the others to a new
-// transport. Chromium and Firefox then end DTLS.
+// replacesTransport reports whether an offer stops the section that carries the transport, and moves the other sections
+// to a new transport. In that case Chromium and Firefox end DTLS.
 func (p *Peer) replacesTransport(o Offer) bool {
 	if p.tag == "" || len(p.candidates) == 0 || p.RestartsICE(o) ||
 		slices.ContainsFunc(o.sections, func(s section) bool { return s.mid == p.tag && s.offered }) {
 		return false
 	}
-	// A client that keeps its transport, as RFC 9143 section 7.5 allows, repeats one of its earlier candidates.
+	// A client may also keep its transport (RFC 9143 section 7.5). Then it repeats one of its earlier candidates.
 	return !slices.ContainsFunc(o.transportSection().attributes.values("candidate"), func(line string) bool {
-		return slices.Contains(p.candidates, candidateAddress(line))
+		return slices.Contains(p.candidates, candidateTransport(line))
 	})
 }
 
-// candidateAddress returns the protocol, address and port of a candidate (RFC 8839 section 5.1), or "" if it has no
+// candidateTransport returns the protocol, address and port of a candidate (RFC 8839 section 5.1), or "" if it has no
 // port of its own (active TCP).
-func candidateAddress(line string) string {
+func candidateTransport(line string) string {
 	fields := strings.Fields(line)
 	if len(fields) < 6 || fields[5] == "9" {
 		return ""
@@ -256,8 +256,8 @@ func (p *Peer) TransportSection() (mid string, index int) { return p.tag, p.inde
 // containPanic runs f, and ends the conversation if it panics.
 func (p *Peer) containPanic(place string, f func()) { crash.Run(p.log, place, p.session.Crash, f) }
 
-// runGuarded runs f like containPanic, and makes Close wait for f. Pion's own Close does not wait for the handlers of
-// tracks.
+// runGuarded runs f like containPanic, and makes Close wait for f, because Pion's own Close does not wait for the
+// handlers of tracks. Once Close has begun, runGuarded does nothing.
 func (p *Peer) runGuarded(place string, f func()) {
 	p.mu.Lock()
 	ok := !p.closing
@@ -291,7 +291,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 		}
 		p.stopped, p.offer = true, o.withoutText()
 		p.repeats++
-		return o.stoppedAnswer(p.pc.LocalDescription().SDP, p.repeats), nil
+		return o.buildStoppedAnswer(p.pc.LocalDescription().SDP, p.repeats), nil
 	}
 	switch {
 	case p.setup == "":
@@ -306,7 +306,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 		p.tried, p.candidates = 0, nil
 	}
 	for _, line := range o.transportSection().attributes.values("candidate") {
-		p.noteCandidate(line)
+		p.storeCandidateAddress(line)
 	}
 	p.tried = max(p.tried, len(o.transport.candidates)) // the maximum, because a further offer repeats the candidates of the first
 	p.trackLimit.Add(moreTracks)
@@ -317,7 +317,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	if err := p.waitForCandidates(); err != nil {
 		return "", err
 	}
-	if sdp, err = o.wireAnswer(p.api.filterCandidates(p.pc.LocalDescription().SDP), voice, p.role, p.repeats); err == nil {
+	if sdp, err = o.buildClientAnswer(p.api.filterCandidates(p.pc.LocalDescription().SDP), voice, p.role, p.repeats); err == nil {
 		err = o.checkAnswer(sdp)
 	}
 	if err != nil {
@@ -336,26 +336,26 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	return sdp, nil
 }
 
-// negotiateWithPion passes an offer to Pion and creates the answer. voice is the mid of the section for the voice, or "".
-func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
-	if voice != "" && p.voiceAt != "" && p.voiceAt != voice { // the section with the voice was stopped, or does not receive it any more
+// negotiateWithPion passes an offer to Pion and creates the answer. voiceMid is the mid of the section for the voice, or "".
+func (p *Peer) negotiateWithPion(o *Offer, voiceMid string) error {
+	if voiceMid != "" && p.voiceAt != "" && p.voiceAt != voiceMid { // the section with the voice was stopped, or does not receive it any more
 		if err := p.pc.RemoveTrack(p.sender); err != nil {
 			return fmt.Errorf("voice track: %w", err)
 		}
 		p.voiceAt = ""
 	}
-	carries := voice
+	carries := voiceMid
 	if carries == "" {
 		carries = p.voiceAt // the voice is on hold: Pion keeps its sender, but nothing is sent
 	}
-	if regular := o.buildPionOffer(carries, p.setup); regular == p.pionOffer {
+	if pionOffer := o.buildPionOffer(carries, p.setup); pionOffer == p.pionOffer {
 		p.repeats++
 	} else {
 		p.pionOffer = ""
-		if err := p.applyOffer(o, voice, regular); err != nil {
+		if err := p.applyOffer(o, voiceMid, pionOffer); err != nil {
 			return err
 		}
-		p.pionOffer = regular
+		p.pionOffer = pionOffer
 	}
 	for _, line := range o.transport.candidates {
 		if err := p.pc.AddICECandidate(webrtc.ICECandidateInit{Candidate: line}); err != nil {
@@ -365,18 +365,18 @@ func (p *Peer) negotiateWithPion(o *Offer, voice string) error {
 	return nil
 }
 
-// applyOffer passes an offer to Pion, and creates Pion's answer. regular is the text from buildPionOffer. The caller
-// omits the call if that text has not changed, because Pion would end the tracks of unnamed sources, which interrupts
+// applyOffer passes an offer to Pion, and creates Pion's answer. pionOffer is the text from buildPionOffer. applyOffer
+// must not be called with the same text again, because Pion would end the tracks of unnamed sources, which interrupts
 // audio.
-func (p *Peer) applyOffer(o *Offer, voice, regular string) error {
-	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: regular}); err != nil {
+func (p *Peer) applyOffer(o *Offer, voiceMid, pionOffer string) error {
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: pionOffer}); err != nil {
 		return err
 	}
 	if err := p.setCodecPreferences(o); err != nil {
 		return err
 	}
-	if voice != "" {
-		if err := p.placeVoice(o, voice); err != nil {
+	if voiceMid != "" {
+		if err := p.attachVoice(o, voiceMid); err != nil {
 			return err
 		}
 	}
@@ -388,7 +388,8 @@ func (p *Peer) applyOffer(o *Offer, voice, regular string) error {
 	return p.pc.SetLocalDescription(a)
 }
 
-// watchCandidates passes our candidates to send, which may be nil. It signals waitForCandidates after the last one.
+// watchCandidates passes our candidates to send, which may be nil. After the last candidate it signals
+// waitForCandidates.
 func (p *Peer) watchCandidates(send func(line string)) {
 	p.gathered = make(chan struct{}, 1)
 	p.pc.OnICECandidate(func(i *webrtc.ICECandidate) {
@@ -407,8 +408,8 @@ func (p *Peer) watchCandidates(send func(line string)) {
 	})
 }
 
-// waitForCandidates waits for all our candidates, at most gatherWait if they are trickled. It does not use Pion's
-// GatheringCompletePromise, which may never be fulfilled if it is created just as gathering completes.
+// waitForCandidates waits for all our candidates, but at most gatherWait if they are trickled. It does not use Pion's
+// GatheringCompletePromise, because that may never be fulfilled if it is created just as gathering completes.
 func (p *Peer) waitForCandidates() error {
 	wait := gatherWait
 	if !p.trickles {
@@ -429,7 +430,7 @@ func (p *Peer) waitForCandidates() error {
 	return nil
 }
 
-// transceiverByMid returns Pion's transceiver of a section.
+// transceiverByMid returns Pion's transceiver of a section, or nil.
 func (p *Peer) transceiverByMid(mid string) *webrtc.RTPTransceiver {
 	all := p.pc.GetTransceivers()
 	if i := slices.IndexFunc(all, func(t *webrtc.RTPTransceiver) bool { return t.Mid() == mid }); i >= 0 {
@@ -438,8 +439,8 @@ func (p *Peer) transceiverByMid(mid string) *webrtc.RTPTransceiver {
 	return nil
 }
 
-// setCodecPreferences makes Pion's answer list only the formats from answerFormats. A sender may use any listed format
-// in each packet. Opus with RED comes first, because browsers send the first format of the answer.
+// setCodecPreferences makes Pion's answer list only the formats from answerFormats, because a sender may use any listed
+// format in each packet. Opus with RED comes first, because browsers send the first format of the answer.
 func (p *Peer) setCodecPreferences(o *Offer) error {
 	for i := range o.sections {
 		s := &o.sections[i]
@@ -457,8 +458,8 @@ func (p *Peer) setCodecPreferences(o *Offer) error {
 	return nil
 }
 
-// placeVoice makes a section carry the model's voice.
-func (p *Peer) placeVoice(o *Offer, mid string) error {
+// attachVoice makes a section carry the model's voice.
+func (p *Peer) attachVoice(o *Offer, mid string) error {
 	if p.output == nil {
 		output, err := newVoice(p.chosen.mimeType, p.codec, func(rtt time.Duration) {
 			p.rtt.Store(int64(rtt))
@@ -473,7 +474,7 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 	if !hasRED {
 		red.PayloadType = 0
 	}
-	p.output.setTypes(uint8(plain.PayloadType), uint8(red.PayloadType))
+	p.output.setPayloadTypes(uint8(plain.PayloadType), uint8(red.PayloadType))
 	if p.voiceAt == mid {
 		return nil
 	}
@@ -497,8 +498,8 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 // maxBadRTCP is the number of consecutive unreadable RTCP datagrams after which reading stops.
 const maxBadRTCP = 50
 
-// readRTCP reads RTCP until the stream ends, and passes the packets to onPackets, which may be nil. Interceptors
-// receive reports and NACKs only while the stream is read.
+// readRTCP reads RTCP until the stream ends, and passes the packets to onPackets, which may be nil. The stream must be
+// read even if onPackets is nil: otherwise the interceptors receive no reports and NACKs.
 func readRTCP(read func([]byte) (int, interceptor.Attributes, error), onPackets func([]rtcp.Packet)) {
 	buf := make([]byte, 1500)
 	for bad := 0; bad < maxBadRTCP; {
@@ -520,8 +521,8 @@ func readRTCP(read func([]byte) (int, interceptor.Attributes, error), onPackets 
 	}
 }
 
-// AddCandidate adds one of the client's candidates; "" has no effect. It returns a [RefusedError] for an unreadable
-// candidate, and [ErrTooManyCandidates] for an ignored one.
+// AddCandidate adds one of the client's candidates. "" has no effect. It returns a [RefusedError] for an unreadable
+// candidate, and [ErrTooManyCandidates] if it ignores the candidate.
 func (p *Peer) AddCandidate(line string) error {
 	if line == "" {
 		return nil
@@ -530,16 +531,16 @@ func (p *Peer) AddCandidate(line string) error {
 		return ErrTooManyCandidates
 	}
 	p.tried++
-	p.noteCandidate(line)
+	p.storeCandidateAddress(line)
 	if err := p.pc.AddICECandidate(webrtc.ICECandidateInit{Candidate: line}); err != nil {
 		return &RefusedError{Problem: "cannot be read: " + err.Error(), Err: err}
 	}
 	return nil
 }
 
-// noteCandidate stores the address of a candidate.
-func (p *Peer) noteCandidate(line string) {
-	if a := candidateAddress(line); a != "" && len(p.candidates) < 2*MaxCandidates && !slices.Contains(p.candidates, a) {
+// storeCandidateAddress stores the address of a candidate.
+func (p *Peer) storeCandidateAddress(line string) {
+	if a := candidateTransport(line); a != "" && len(p.candidates) < 2*MaxCandidates && !slices.Contains(p.candidates, a) {
 		p.candidates = append(p.candidates, a)
 	}
 }

@@ -22,7 +22,7 @@ import (
 func newOfflineAPI(f testing.TB) *webrtc.API {
 	f.Helper()
 	var settings webrtc.SettingEngine
-	settings.LoggerFactory = pionLogs(slog.New(slog.DiscardHandler))
+	settings.LoggerFactory = newPionLogger(slog.New(slog.DiscardHandler))
 	settings.SetRemoteIPFilter(func(net.IP) bool { return false })
 	settings.SetIPFilter(func(net.IP) bool { return false })
 	settings.SetICEMulticastDNSMode(1)

@@ -235,7 +235,7 @@ func TestCodecNegotiation(t *testing.T) {
 			voice := p.VoiceOutput()
 			encoder, err := c.codec.NewEncoder(24000)
 			must(t, err)
-			decodedRate := c.codec.DecodedRate(24000)
+			decodedRate := c.codec.BestDecodeRate(24000)
 			decoder, err := c.codec.NewDecoder(decodedRate)
 			must(t, err)
 			up, down := mediatest.Tone(20*time.Second, 24000, 700, 8000), mediatest.Tone(20*time.Second, 24000, 1100, 8000)

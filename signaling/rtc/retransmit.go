@@ -23,8 +23,8 @@ const (
 	resendPause = 10 * time.Millisecond
 
 	// resendRate limits the retransmitted packets per second. The voice has 50 packets per second. A peer that loses
-	// every second packet, retransmissions included, asks for 50. Pion's responder would send 4,074 packets for one
-	// datagram of 1 KB.
+	// every second packet, including retransmissions, requests 50 per second. Pion's own responder would send 4,074
+	// packets for one datagram of 1 KB.
 	resendRate = 100
 	// resendBurst allows all kept packets to be sent at once.
 	resendBurst = nackPackets
@@ -33,8 +33,9 @@ const (
 // resender keeps the newest packets of a peer's voice, and retransmits those that the peer requests (RFC 4585, section
 // 6.2.1).
 //
-// It comes after all interceptors that change a packet, because a retransmission must be identical. With AES-GCM, the
-// same nonce for another header would reveal the authentication key (RFC 7714, section 8.1).
+// It comes after all interceptors that change a packet, because a retransmission must be identical to the original. If
+// its header differed, AES-GCM would use the same nonce for different data, which reveals the authentication key (RFC
+// 7714, section 8.1).
 type resender struct {
 	interceptor.NoOp
 	history atomic.Pointer[sentPackets] // nil if the peer has not negotiated retransmission
@@ -66,7 +67,8 @@ func (r *resender) UnbindLocalStream(info *interceptor.StreamInfo) {
 	}
 }
 
-// BindRTCPReader implements [interceptor.Interceptor]. Unreadable packets are left to the other interceptors.
+// BindRTCPReader implements [interceptor.Interceptor]. It ignores packets that it cannot read, which other interceptors
+// handle.
 func (r *resender) BindRTCPReader(from interceptor.RTCPReader) interceptor.RTCPReader {
 	return interceptor.RTCPReaderFunc(func(b []byte, a interceptor.Attributes) (int, interceptor.Attributes, error) {
 		n, a, err := from.Read(b, a)
@@ -103,7 +105,7 @@ type sentPackets struct {
 	out       slot
 }
 
-// slot holds one of the kept packets, in memory that is reused for later ones.
+// slot holds one of the kept packets. Its memory is reused for a later packet.
 type slot struct {
 	header     rtp.Header
 	extensions []rtp.Extension
@@ -127,13 +129,14 @@ func (sp *sentPackets) storePacket(h *rtp.Header, payload []byte) {
 	s.resent = time.Time{}
 }
 
-// resendPackets retransmits packets. Errors are ignored: the peer requests the packet again, or conceals the loss.
+// resendPackets retransmits packets. It ignores errors, because the peer requests the packet again or conceals the
+// loss.
 func (sp *sentPackets) resendPackets(nacks []rtcp.NackPair, now time.Time) {
 	sp.answering.Lock()
 	defer sp.answering.Unlock()
 	for i := range nacks {
 		nacks[i].Range(func(sequence uint16) bool {
-			if sp.findPacket(sequence, now) {
+			if sp.prepareResend(sequence, now) {
 				_, _ = sp.to.Write(&sp.out.header, sp.out.payload, interceptor.Attributes{})
 			}
 			return true
@@ -141,9 +144,9 @@ func (sp *sentPackets) resendPackets(nacks []rtcp.NackPair, now time.Time) {
 	}
 }
 
-// findPacket copies the packet with a sequence number to sp.out. It returns false if the packet is not stored, or was
-// sent again too recently. The caller must hold sp.answering.
-func (sp *sentPackets) findPacket(sequence uint16, now time.Time) bool {
+// prepareResend copies the packet with a sequence number to sp.out. ok is false if the packet is not stored, was resent
+// too recently, or would exceed the rate limit. The caller must hold sp.answering.
+func (sp *sentPackets) prepareResend(sequence uint16, now time.Time) (ok bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	s := &sp.slots[sequence%nackPackets]

@@ -18,12 +18,12 @@ const (
 	keyInterval = time.Second
 
 	// videoBits is the highest bit rate of a client's video, in bits per second. One key frame per second of a 720p
-	// camera has 30 KB (240 kbit). The rest is for other frames.
+	// camera has 30 KB (240 kbit). The rest is for the frames in between.
 	videoBits = 500_000
 )
 
-// Cameras tracks the video tracks of a client on all of its peers; only the newest is decoded. The zero Cameras is
-// ready to use.
+// Cameras tracks the video tracks on all peers of a client. Only the newest track is decoded. The zero Cameras is ready
+// to use.
 type Cameras struct {
 	mu      sync.Mutex
 	newest  *camera // nil if there is none
@@ -69,21 +69,21 @@ func (c *Cameras) decodePictures(ctx context.Context, p *Peer, track *webrtc.Tra
 		"incomplete", stats.Incomplete, "broken", stats.Broken, "err", err)
 }
 
-// clearPicture clears a camera's picture, unless another camera has replaced it. After Stop the picture may already
-// belong to the next caller.
-func (c *Cameras) clearPicture(was *camera) {
+// clearPicture clears a camera's picture, unless another camera has replaced it. After Stop it clears nothing, because
+// the picture may already belong to the next caller.
+func (c *Cameras) clearPicture(oldCamera *camera) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.newest == was {
+	if c.newest == oldCamera {
 		c.newest = nil
 		if !c.stopped {
-			was.session.ClearFrame()
+			oldCamera.session.ClearFrame()
 		}
 	}
 }
 
-// Stop ends the decoding and clears the last picture. Mute the peers first, to end their tracks. It blocks until
-// pictures in progress are decoded: 0.1 s each for 4K screens, some milliseconds for smaller ones.
+// Stop ends the decoding and clears the last picture. Before calling it, mute the peers to end their tracks. Stop
+// blocks until pictures in progress are decoded: 0.1 s each for 4K screens, some milliseconds for smaller ones.
 func (c *Cameras) Stop() {
 	c.mu.Lock()
 	c.stopped = true
@@ -95,8 +95,8 @@ func (c *Cameras) Stop() {
 	}
 }
 
-// readVideo reads a track until it ends or ctx is done. It requests key frames and missing packets only while packets
-// arrive, so not while the track is muted.
+// readVideo reads a track until the track ends or ctx is done. It requests key frames and missing packets only while
+// packets arrive, because a muted track sends none.
 func (p *Peer) readVideo(ctx context.Context, track *webrtc.TrackRemote, viewer *picture.Extractor) error {
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	hasNACK := slices.Contains(track.Codec().RTCPFeedback, webrtc.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK})
@@ -113,7 +113,7 @@ func (p *Peer) readVideo(ctx context.Context, track *webrtc.TrackRemote, viewer 
 		}
 		now := time.Now()
 		if missing := viewer.AddPacket(&packet, now); hasNACK && len(missing) > 0 {
-			p.requestAgain(uint32(track.SSRC()), missing)
+			p.sendNACK(uint32(track.SSRC()), missing)
 		}
 		if now.Sub(lastRequest) < keyInterval {
 			continue

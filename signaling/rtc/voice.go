@@ -18,18 +18,18 @@ import (
 const mimeTypeRED = "audio/red"
 
 // voice is the track of the model's voice. Unlike Pion's own tracks, it has two payload types. Only one goroutine may
-// write.
+// write to it.
 type voice struct {
 	*rtpaudio.Sender
 	mimeType    string // MIME type of the codec
 	clockRate   int    // in Hz
-	plain, red  uint8  // payload types, see setTypes
+	plain, red  uint8  // payload types, see setPayloadTypes
 	path        atomic.Pointer[path]
 	header      rtp.Header
-	onRoundTrip func(time.Duration) // called with round trip times from the peer's reports
-	onLoss      func(lost, of int)  // called with losses from the peer's reports
+	onRoundTrip func(time.Duration)   // called with round trip times from the peer's reports
+	onLoss      func(lost, total int) // called with losses from the peer's reports
 
-	// Owned by the goroutine that reads RTCP.
+	// The goroutine that reads RTCP owns these fields.
 	reports rtpaudio.Reports
 	quality Quality
 	tcc     bool // the peer sends transport-cc, ten times as often as reports
@@ -41,7 +41,7 @@ type path struct {
 	to   webrtc.TrackLocalWriter
 }
 
-func newVoice(mimeType string, codec media.Codec, onRoundTrip func(time.Duration), onLoss func(lost, of int)) (*voice, error) {
+func newVoice(mimeType string, codec media.Codec, onRoundTrip func(time.Duration), onLoss func(lost, total int)) (*voice, error) {
 	v := &voice{mimeType: mimeType, clockRate: codec.ClockRate(), onRoundTrip: onRoundTrip, onLoss: onLoss}
 	var err error
 	if v.Sender, err = rtpaudio.NewSender(v, codec); err != nil {
@@ -83,9 +83,9 @@ func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, err
 	return plain, nil
 }
 
-// setTypes sets the payload types of the newest offer: plain for the codec alone, and red for Opus with RED. red is 0
-// without RED.
-func (v *voice) setTypes(plain, red uint8) {
+// setPayloadTypes sets the payload types of the newest offer: plain for the codec alone, and red for Opus with RED. red
+// is 0 if RED is not used.
+func (v *voice) setPayloadTypes(plain, red uint8) {
 	v.plain, v.red = plain, red
 	v.SetPayloadTypes(plain, red)
 }
@@ -135,10 +135,10 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 		return
 	}
 	r := reports[i]
-	if rtt, ok := roundTrip(r.LastSenderReport, r.Delay, now); ok {
+	if rtt, ok := roundTripTime(r.LastSenderReport, r.Delay, now); ok {
 		v.onRoundTrip(rtt)
 	}
-	lostPackets, totalPackets := v.reports.Next(r)
+	lostPackets, totalPackets := v.reports.AddReport(r)
 	if totalPackets == 0 {
 		return
 	}
@@ -149,10 +149,10 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 	v.quality.AddReport(lostPackets, totalPackets, r.Jitter, v.clockRate)
 }
 
-// roundTrip returns the time from our report to the peer's report about it, without the time that the peer took (RFC
-// 3550, section 6.4.1). last and delay are in 1/65536 s of NTP time, and wrap around. It returns false if the report
-// answers none of ours, or if the time is implausible.
-func roundTrip(last, delay uint32, now time.Time) (time.Duration, bool) {
+// roundTripTime returns how long it took from our report to the peer's report about it, minus the delay at the peer
+// (RFC 3550, section 6.4.1). last and delay are in 1/65536 s of NTP time, and wrap around. ok is false if the peer's
+// report answers none of ours, or if the time is implausible.
+func roundTripTime(last, delay uint32, now time.Time) (rtt time.Duration, ok bool) {
 	if last == 0 {
 		return 0, false
 	}

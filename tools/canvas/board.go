@@ -13,7 +13,8 @@ import (
 	"voxgate/tools"
 )
 
-// maxReferences bounds the references from tool results that a board remembers. No conversation is about so many pictures.
+// maxReferences bounds the references from tool results that a board remembers. A conversation is never about so many
+// pictures.
 const maxReferences = 64
 
 // Board holds a conversation's canvas. Its methods may be called concurrently.
@@ -26,16 +27,16 @@ type Board struct {
 	references []string // newest last
 }
 
-// NewBoard returns an empty board. sign maps an internet URL to its address on the gateway (see [Fetcher.Sign]). If
-// sign is nil, URLs have no such address.
+// NewBoard returns an empty board. sign returns the address on the gateway for a URL (see [Fetcher.SignURL]). If sign
+// is nil, the gateway does not fetch URLs for clients.
 func NewBoard(sign func(url string) string) *Board { return &Board{sign: sign} }
 
-// Put handles a call of a canvas tool with args, {"schema":"…"}. It returns the allowed part for the client:
-// {"schema":"<JSON string>"}. interactive means that the user's answer must be awaited. An error is for the model, and
-// changes nothing.
-func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, interactive bool, err error) {
-	if !IsCanvas(name) {
-		return nil, false, fmt.Errorf("%s is not a canvas tool", name)
+// HandleCall handles a call of a canvas tool. args is {"schema":"…"}. It returns the arguments for the client,
+// {"schema":"<JSON string>"}, without content that is not allowed. isInteractive means that the model must wait for the
+// user's answer. An error is for the model, and leaves the board unchanged.
+func (b *Board) HandleCall(toolName string, args json.RawMessage) (clean json.RawMessage, isInteractive bool, err error) {
+	if !IsCanvasTool(toolName) {
+		return nil, false, fmt.Errorf("%s is not a canvas tool", toolName)
 	}
 	var canvasArguments struct {
 		Schema *json.RawMessage `json:"schema"`
@@ -48,45 +49,46 @@ func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, i
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := readSheet(*canvasArguments.Schema, b.isKnown)
+	s, err := readSheet(*canvasArguments.Schema, b.isKnownReference)
 	if err != nil {
 		return nil, false, err
 	}
-	if err := b.check(s.Elements); err != nil {
+	if err := b.checkElements(s.Elements); err != nil {
 		return nil, false, err
 	}
 	all := s.Elements
-	if name == Append {
+	if toolName == Append {
 		if !b.created {
 			return nil, false, errors.New("there is no canvas to append to: call " + Create + " first")
 		}
-		if all, err = b.merge(s.Elements); err != nil {
+		if all, err = b.mergeAppended(s.Elements); err != nil {
 			return nil, false, err
 		}
 	}
-	b.created, b.elements = true, withoutPlaces(all)
-	return b.encode(s), isInteractive(s.Elements), nil
+	b.created, b.elements = true, withoutSchemaPlaces(all)
+	return b.encodeForClient(s), hasInputOrButton(s.Elements), nil
 }
 
-// BuildQuestion returns the arguments with which a client shows the question of a tool. The parameter canvas has the form
-// of "schema" in Put, and must have an input or a button. The board does not change.
+// BuildQuestion returns the arguments with which a client shows a question of a tool. canvas has the same form as
+// "schema" in HandleCall, and must have an input or a button. The board does not change.
 func (b *Board) BuildQuestion(canvas json.RawMessage) (args json.RawMessage, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := readSheet(canvas, b.isKnown)
+	s, err := readSheet(canvas, b.isKnownReference)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.check(s.Elements); err != nil {
+	if err := b.checkElements(s.Elements); err != nil {
 		return nil, err
 	}
-	if !isInteractive(s.Elements) {
+	if !hasInputOrButton(s.Elements) {
 		return nil, errors.New("a question must have an input or a button")
 	}
-	return b.encode(s), nil
+	return b.encodeForClient(s), nil
 }
 
-// AddReferences remembers the references to images, audio and video in a tool's result. Only these may be shown.
+// AddReferences remembers the references to images, audio and video in the result of a tool. A canvas may use only
+// remembered references.
 func (b *Board) AddReferences(result json.RawMessage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,15 +110,18 @@ func (b *Board) AddReferences(result json.RawMessage) {
 	}
 }
 
-func (b *Board) isKnown(reference string) bool { return slices.Contains(b.references, reference) }
-
-// encode returns s as arguments for a client, with its URLs signed.
-func (b *Board) encode(s *sheet) json.RawMessage {
-	s.Elements = b.signURLs(s.Elements)
-	return tools.Encode(map[string]string{"schema": string(tools.Encode(s))})
+func (b *Board) isKnownReference(reference string) bool {
+	return slices.Contains(b.references, reference)
 }
 
-// signURLs returns a copy of elements, with a signed gateway address for each URL that the gateway is to fetch.
+// encodeForClient returns s as arguments for a client, with its URLs signed.
+func (b *Board) encodeForClient(s *sheet) json.RawMessage {
+	s.Elements = b.signURLs(s.Elements)
+	return tools.EncodeOrEmpty(map[string]string{"schema": string(tools.EncodeOrEmpty(s))})
+}
+
+// signURLs returns a copy of elements. In the copy, each https URL also has a signed address on the gateway, from which
+// the client fetches it.
 func (b *Board) signURLs(elements []element) []element {
 	if elements = slices.Clone(elements); b.sign == nil {
 		return elements
@@ -133,10 +138,10 @@ func (b *Board) signURLs(elements []element) []element {
 	return elements
 }
 
-// merge returns the elements of the board after an append. An added element with the ID of an existing one replaces the existing one,
-// even in a form.
-func (b *Board) merge(added []element) ([]element, error) {
-	all := withoutPlaces(b.elements)
+// mergeAppended returns the elements of the board after an append. If an added element has the ID of an existing
+// element, it replaces that element, even inside a form.
+func (b *Board) mergeAppended(added []element) ([]element, error) {
+	all := withoutSchemaPlaces(b.elements)
 	for _, e := range added {
 		place, form := findElement(all, e.ID)
 		switch {
@@ -148,11 +153,11 @@ func (b *Board) merge(added []element) ([]element, error) {
 			*place = e
 		}
 	}
-	return all, b.check(all)
+	return all, b.checkElements(all)
 }
 
-// findElement returns a pointer to the element with an ID, or nil. form is true if the element is inside a form.
-func findElement(elements []element, id string) (place *element, form bool) {
+// findElement returns a pointer to the element with an ID, or nil. isInForm is true if the element is inside a form.
+func findElement(elements []element, id string) (place *element, isInForm bool) {
 	if id == "" {
 		return nil, false
 	}
@@ -167,20 +172,21 @@ func findElement(elements []element, id string) (place *element, form bool) {
 	return nil, false
 }
 
-// withoutPlaces returns a copy of elements as stored on a board, without their places in a schema.
-func withoutPlaces(elements []element) []element {
+// withoutSchemaPlaces returns a copy of elements for storing on a board. The copy does not have the elements' places in
+// a schema, which are needed only for errors.
+func withoutSchemaPlaces(elements []element) []element {
 	elements = slices.Clone(elements)
 	for i := range elements {
 		elements[i].at = ""
 		if elements[i].Elements != nil {
-			elements[i].Elements = withoutPlaces(elements[i].Elements)
+			elements[i].Elements = withoutSchemaPlaces(elements[i].Elements)
 		}
 	}
 	return elements
 }
 
-// check returns an error if a canvas as a whole is invalid.
-func (b *Board) check(elements []element) error {
+// checkElements returns an error if the canvas as a whole is invalid, for example because an ID occurs twice.
+func (b *Board) checkElements(elements []element) error {
 	count, places := 0, make(map[string]string)
 	var walk func([]element) error
 	walk = func(elements []element) error {
@@ -206,15 +212,15 @@ func (b *Board) check(elements []element) error {
 	if count > MaxElements {
 		return fmt.Errorf("the canvas would have %d elements, and it has %d at most", count, MaxElements)
 	}
-	if size := len(tools.Encode(sheet{Type: "canvas", V: 1, Elements: b.signURLs(elements)})); size > MaxBytes {
+	if size := len(tools.EncodeOrEmpty(sheet{Type: "canvas", V: 1, Elements: b.signURLs(elements)})); size > MaxBytes {
 		return fmt.Errorf("the canvas would have %d bytes, and it has %d at most", size, MaxBytes)
 	}
 	return nil
 }
 
-// isInteractive reports whether the user can answer.
-func isInteractive(elements []element) bool {
+// hasInputOrButton reports whether the user can answer with an input or a button.
+func hasInputOrButton(elements []element) bool {
 	return slices.ContainsFunc(elements, func(e element) bool {
-		return e.Type == "input" || e.Type == "button" || isInteractive(e.Elements)
+		return e.Type == "input" || e.Type == "button" || hasInputOrButton(e.Elements)
 	})
 }

@@ -39,7 +39,7 @@ func schemaOf(t testing.TB, args json.RawMessage) string {
 
 func put(t testing.TB, b *canvas.Board, name, schema string) (clean string, interactive bool) {
 	t.Helper()
-	got, interactive, err := b.Put(name, args(schema))
+	got, interactive, err := b.HandleCall(name, args(schema))
 	if err != nil {
 		t.Fatalf("%s: %v", schema, err)
 	}
@@ -67,7 +67,7 @@ func TestDeclarations(t *testing.T) {
 		// The example in the description for the model must be valid.
 		_, example, _ := strings.Cut(parameters.Properties.Schema.Description, "e.g., ")
 		put(t, canvas.NewBoard(nil), canvas.Create, example)
-		if !canvas.IsCanvas(d.Name) || !strings.Contains(d.Title, "canvas…") || d.Timeout != tools.PersonTimeout ||
+		if !canvas.IsCanvasTool(d.Name) || !strings.Contains(d.Title, "canvas…") || d.Timeout != tools.PersonTimeout ||
 			!strings.Contains(d.Description, "all keys and string values use double quotes") {
 			t.Errorf("%+v", d)
 		}
@@ -75,7 +75,7 @@ func TestDeclarations(t *testing.T) {
 	if want := []string{"create_canvas_tool", "append_to_canvas_tool", "show_canvas_tool"}; !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}
-	if canvas.IsCanvas("weather") {
+	if canvas.IsCanvasTool("weather") {
 		t.Error("weather is no canvas tool")
 	}
 }
@@ -143,7 +143,7 @@ func TestPut(t *testing.T) {
 				t.Errorf("%s, %v\nwant %s", got, interactive, test.want)
 			}
 			// A schema need not be a string.
-			object, _, err := canvas.NewBoard(sign).Put(canvas.Create, json.RawMessage(`{"schema": `+test.schema+`}`))
+			object, _, err := canvas.NewBoard(sign).HandleCall(canvas.Create, json.RawMessage(`{"schema": `+test.schema+`}`))
 			if err != nil || schemaOf(t, object) != test.want {
 				t.Errorf("%s, %v", object, err)
 			}
@@ -220,7 +220,7 @@ func TestPutRefuses(t *testing.T) {
 		b := canvas.NewBoard(sign)
 		put(t, b, canvas.Create, `{"type":"text","id":"kept","value":"a"}`)
 		for _, name := range []string{canvas.Create, canvas.Append} {
-			got, _, err := b.Put(name, args(test.schema))
+			got, _, err := b.HandleCall(name, args(test.schema))
 			if err == nil || got != nil || !strings.HasPrefix(err.Error(), test.want) {
 				t.Errorf("%.200s: %.200s, %v\nwant %s", test.schema, got, err, test.want)
 			}
@@ -228,11 +228,11 @@ func TestPutRefuses(t *testing.T) {
 	}
 	b := canvas.NewBoard(sign)
 	for _, bad := range []string{``, `7`, `{}`, `{"schema":null}`, `"x"`, `{"schema":"{}`} {
-		if _, _, err := b.Put(canvas.Create, json.RawMessage(bad)); err == nil {
+		if _, _, err := b.HandleCall(canvas.Create, json.RawMessage(bad)); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}
 	}
-	if _, _, err := b.Put("weather", args(`[]`)); err == nil {
+	if _, _, err := b.HandleCall("weather", args(`[]`)); err == nil {
 		t.Error("weather is no canvas tool")
 	}
 }
@@ -283,7 +283,7 @@ func TestSources(t *testing.T) {
 		{"video", "", false},
 	} {
 		schema, _ := json.Marshal(map[string]string{"type": test.kind, "src": test.src})
-		_, _, err := b.Put(canvas.Create, args(string(schema)))
+		_, _, err := b.HandleCall(canvas.Create, args(string(schema)))
 		if test.good != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), "schema.src must be ") {
 			t.Errorf("%s %.60q: %v", test.kind, test.src, err)
 		}
@@ -292,7 +292,7 @@ func TestSources(t *testing.T) {
 		b.AddReferences(json.RawMessage(fmt.Sprintf(`["photo:n%d","photo:n0"]`, i)))
 	}
 	for src, good := range map[string]bool{"photo:a-1": false, "photo:n0": true, "photo:n1": true, "photo:n63": true} {
-		if _, _, err := b.Put(canvas.Create, args(`{"type":"image","src":"`+src+`"}`)); good != (err == nil) {
+		if _, _, err := b.HandleCall(canvas.Create, args(`{"type":"image","src":"`+src+`"}`)); good != (err == nil) {
 			t.Errorf("%s: %v", src, err)
 		}
 	}
@@ -300,7 +300,7 @@ func TestSources(t *testing.T) {
 
 func TestAppend(t *testing.T) {
 	b := canvas.NewBoard(sign)
-	if _, _, err := b.Put(canvas.Append, args(`[]`)); err == nil || !strings.Contains(err.Error(), "call create_canvas_tool first") {
+	if _, _, err := b.HandleCall(canvas.Append, args(`[]`)); err == nil || !strings.Contains(err.Error(), "call create_canvas_tool first") {
 		t.Errorf("appended to nothing: %v", err)
 	}
 	put(t, b, canvas.Create, `[{"type":"input","id":"a"},{"type":"form","id":"f","elements":[{"type":"input","id":"b"}]}]`)
@@ -323,7 +323,7 @@ func TestAppend(t *testing.T) {
 		{`{"type":"form","id":"f","elements":[{"type":"input","id":"c"}]}`, ""},
 		{`{"type":"input","id":"b","label":"is free again"}`, ""},
 	} {
-		if _, _, err := b.Put(canvas.Append, args(test.schema)); (err == nil) != (test.want == "") ||
+		if _, _, err := b.HandleCall(canvas.Append, args(test.schema)); (err == nil) != (test.want == "") ||
 			err != nil && !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%s: %v", test.schema, err)
 		}
@@ -337,14 +337,14 @@ func TestAppendKeepsTheLimits(t *testing.T) {
 	for range 200 {
 		put(t, b, canvas.Append, `{"type":"text","value":""}`)
 	}
-	if _, _, err := b.Put(canvas.Append, args(`{"type":"text","value":""}`)); err == nil {
+	if _, _, err := b.HandleCall(canvas.Append, args(`{"type":"text","value":""}`)); err == nil {
 		t.Error("201 elements")
 	}
 	put(t, b, canvas.Create, `{"type":"text","id":"a","value":""}`)
 	big := strings.Repeat("b", 200<<10)
 	put(t, b, canvas.Append, `{"type":"text","id":"a","value":"`+big+`"}`)
 	put(t, b, canvas.Append, `{"type":"text","id":"a","value":"`+big+`"}`) // replaces the first text, so the size stays
-	if _, _, err := b.Put(canvas.Append, args(`{"type":"text","value":"`+big+`"}`)); err == nil {
+	if _, _, err := b.HandleCall(canvas.Append, args(`{"type":"text","value":"`+big+`"}`)); err == nil {
 		t.Error("400 KB")
 	}
 	put(t, b, canvas.Append, `{"type":"text","value":"small"}`)
@@ -352,7 +352,7 @@ func TestAppendKeepsTheLimits(t *testing.T) {
 	image := `{"type":"image","src":"https://a.test/` + strings.Repeat("i", 1500) + `"}`
 	images := "[" + strings.Repeat(image+",", 99) + image + "]"
 	put(t, canvas.NewBoard(nil), canvas.Create, images)
-	if _, _, err := canvas.NewBoard(sign).Put(canvas.Create, args(images)); err == nil {
+	if _, _, err := canvas.NewBoard(sign).HandleCall(canvas.Create, args(images)); err == nil {
 		t.Error("300 KB with the addresses")
 	}
 }
@@ -390,7 +390,7 @@ func TestQuestionLeavesTheBoard(t *testing.T) {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
-	if _, _, err := b.Put(canvas.Append, args(`[]`)); err == nil {
+	if _, _, err := b.HandleCall(canvas.Append, args(`[]`)); err == nil {
 		t.Error("a question is no canvas to append to")
 	}
 	for _, bad := range []string{
@@ -564,13 +564,13 @@ func FuzzBoard(f *testing.F) {
 			return b
 		}
 		b := board()
-		_, _, _ = b.Put(canvas.Create, json.RawMessage(schema))
-		got, interactive, err := b.Put(canvas.Create, json.RawMessage(args(schema)))
+		_, _, _ = b.HandleCall(canvas.Create, json.RawMessage(schema))
+		got, interactive, err := b.HandleCall(canvas.Create, json.RawMessage(args(schema)))
 		if err != nil {
 			return
 		}
 		clean := schemaOf(t, got)
-		if again, also, err := board().Put(canvas.Create, got); err != nil || string(again) != string(got) || also != interactive {
+		if again, also, err := board().HandleCall(canvas.Create, got); err != nil || string(again) != string(got) || also != interactive {
 			t.Fatalf("%s became %s, %v, %v", got, again, also, err)
 		}
 		all := elements(t, clean)

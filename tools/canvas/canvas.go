@@ -1,5 +1,5 @@
-// Package canvas implements the canvas that a model shows to a user: the tools for it, validation of its content, and the pages and
-// images that belong to it.
+// Package canvas implements the canvas that a model shows to a user: the model's tools for it, the validation of its
+// content, and the delivery of pages and images in it.
 package canvas
 
 import "voxgate/tools"
@@ -11,23 +11,23 @@ const (
 	Show   = "show_canvas_tool"
 )
 
-// IsCanvas reports whether a tool of this name is a canvas tool.
-func IsCanvas(name string) bool { return name == Create || name == Append || name == Show }
+// IsCanvasTool reports whether a tool of this name is a canvas tool.
+func IsCanvasTool(name string) bool { return name == Create || name == Append || name == Show }
 
-// Declarations returns the declarations of the canvas tools. A user may type for minutes, so the model does not wait if
-// it can avoid that.
+// Declarations returns the declarations of the canvas tools. The model does not wait for their results if it can avoid
+// that, because a user may type for minutes.
 func Declarations() []tools.Declaration {
 	return []tools.Declaration{
-		declaration(Create, "Showing canvas…", `Creates a new scrollable canvas overlay (destroying any previous canvas). `+
+		newDeclaration(Create, "Showing canvas…", `Creates a new scrollable canvas overlay (destroying any previous canvas). `+
 			`Use this to start a new UI sheet for the user. `+schemaRule+` describing the initial elements to display. `+
 			elementTypes+` Call this before using append_to_canvas_tool.`,
 			`{"type":"canvas","elements":[{"type":"text","value":"Hello <b>World</b>!"}]}`),
-		declaration(Append, "Adding to the canvas…", `Appends new elements to the current canvas overlay (previously created with `+
+		newDeclaration(Append, "Adding to the canvas…", `Appends new elements to the current canvas overlay (previously created with `+
 			`create_canvas_tool). Use this to add more UI elements below the existing ones. `+schemaRule+
 			` describing the elements to append. `+elementTypes+` An element whose id is on the canvas replaces that one. `+
 			`Do not use this if a canvas has not been created yet.`,
 			`{"type":"canvas","elements":[{"type":"text","value":"Another <i>message</i>."}]}`),
-		declaration(Show, "Showing canvas…", `Displays a vertical sheet/canvas overlay with any combination of UI elements in the `+
+		newDeclaration(Show, "Showing canvas…", `Displays a vertical sheet/canvas overlay with any combination of UI elements in the `+
 			`order specified by the schema. `+schemaRule+`. `+elementTypes+` A button's action is submit, dismiss or a plain name. `+
 			`Returns the user's input as a map of the inputs' ids and the pressed button's action, or an acknowledgment. `+
 			`A "Hide" button is always there: do not add one.`,
@@ -44,8 +44,8 @@ const (
 		`list (items), form (elements), audio, video.`
 )
 
-func declaration(name, title, description, example string) tools.Declaration {
-	parameters := tools.Encode(map[string]any{
+func newDeclaration(name, title, description, example string) tools.Declaration {
+	parameters := tools.EncodeOrEmpty(map[string]any{
 		"type":     "object",
 		"required": []string{"schema"},
 		"properties": map[string]any{"schema": map[string]string{

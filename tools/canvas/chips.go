@@ -11,18 +11,19 @@ import (
 )
 
 const (
-	// maxPages bounds the search suggestions kept for all conversations together: at most 16 MB.
+	// maxPages bounds the number of search suggestions that are kept for all conversations together. They take 16 MB at
+	// most.
 	maxPages = 256
 
 	// maxPage bounds one suggestion, in bytes. Google's have 3 to 10 KB.
 	maxPage = 64 << 10
 
-	// pageAge is the time for which a suggestion is kept, much longer than a user needs it.
+	// pageAge is the time for which a suggestion is kept. It is much longer than a user needs the suggestion.
 	pageAge = 30 * time.Minute
 )
 
-// Chips keeps Google's search suggestions, which a client must show. They are untrusted HTML, each in a page for a
-// frame. Chips is an http.Handler for GET canvas/chips.
+// Chips keeps Google's search suggestions, which a client must show to the user. The suggestions are untrusted HTML, so
+// each is served as a page of its own, for a frame. Chips is an http.Handler for GET canvas/chips.
 type Chips struct {
 	mu    sync.Mutex
 	pages []page // newest last
@@ -36,9 +37,9 @@ type page struct {
 // NewChips returns an empty Chips.
 func NewChips() *Chips { return &Chips{} }
 
-// Add keeps a searchEntryPoint.renderedContent and returns its unguessable path, relative to the gateway's root. Empty
-// or too long content gives "".
-func (c *Chips) Add(renderedContent string) (path string) {
+// AddPage stores a searchEntryPoint.renderedContent. It returns an unguessable path of the page, relative to the
+// gateway's root. If the content is empty or too long, it returns "".
+func (c *Chips) AddPage(renderedContent string) (path string) {
 	if renderedContent == "" || len(renderedContent) > maxPage {
 		return ""
 	}
@@ -53,7 +54,7 @@ func (c *Chips) Add(renderedContent string) (path string) {
 	return "canvas/chips?id=" + added.id
 }
 
-// deleteExpired deletes old pages. The caller holds mu.
+// deleteExpired deletes old pages. The caller must hold mu.
 func (c *Chips) deleteExpired() {
 	c.pages = slices.DeleteFunc(c.pages, func(p page) bool { return time.Since(p.added) >= pageAge })
 }
@@ -69,13 +70,15 @@ func (c *Chips) findPage(id string) (html string, ok bool) {
 	return c.pages[i].html, true
 }
 
-// chipsPolicy runs only our own script, and loads nothing external. frame-ancestors is open, because unknown origins
-// may show the page. The sandbox applies without a frame, too.
+// chipsPolicy is the page's Content-Security-Policy. It allows only our own script, and no external resources.
+// frame-ancestors is not restricted, because unknown origins may show the page. The sandbox applies even if the page is
+// not in a frame.
 const chipsPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; " +
 	"sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox; script-src 'nonce-"
 
-// chipsPage precedes Google's HTML, so that the HTML cannot swallow the script. The script posts height and chosen
-// links to the parent page, whose origin is unknown.
+// chipsPage is the beginning of the page, before Google's HTML. The script is here, so that unclosed HTML cannot
+// swallow it. It posts the height of the page, and the links that the user chooses, to the parent page, whose origin is
+// unknown.
 const chipsPage = `<!doctype html>
 <html>
 <meta charset="utf-8">
@@ -112,6 +115,6 @@ func (c *Chips) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
 	header.Set("Cross-Origin-Resource-Policy", "cross-origin") // pages of unknown origins show it: see chipsPolicy
-	// An error means that the client has disconnected.
+	// The error is ignored, because it means that the client has disconnected.
 	_, _ = io.WriteString(w, strings.Replace(chipsPage, "NONCE", nonce, 1)+html)
 }

@@ -33,7 +33,7 @@ func page(t *testing.T, chips *canvas.Chips, path string) (*http.Response, strin
 func TestChips(t *testing.T) {
 	chips := canvas.NewChips()
 	hostile := `<script>alert(1)</script><script nonce="">alert(2)</script><base href="https://evil.test"><!-- `
-	path := chips.Add(suggestions + hostile)
+	path := chips.AddPage(suggestions + hostile)
 	if !regexp.MustCompile(`^canvas/chips\?id=[A-Z2-7]{26}$`).MatchString(path) {
 		t.Errorf("the path is %q", path)
 	}
@@ -69,7 +69,7 @@ func TestChips(t *testing.T) {
 func TestChipsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		chips := canvas.NewChips()
-		if chips.Add("") != "" || chips.Add(strings.Repeat("a", 64<<10+1)) != "" {
+		if chips.AddPage("") != "" || chips.AddPage(strings.Repeat("a", 64<<10+1)) != "" {
 			t.Error("something was kept that cannot be shown")
 		}
 		status := func(path string) int {
@@ -79,10 +79,10 @@ func TestChipsAreBounded(t *testing.T) {
 		if status("canvas/chips") != http.StatusNotFound || status("canvas/chips?id=") != http.StatusNotFound {
 			t.Error("there is a page without an id")
 		}
-		first := chips.Add(suggestions)
-		second := chips.Add(suggestions)
+		first := chips.AddPage(suggestions)
+		second := chips.AddPage(suggestions)
 		for range 255 {
-			chips.Add(suggestions)
+			chips.AddPage(suggestions)
 		}
 		if first == second || status(first) != http.StatusNotFound || status(second) != http.StatusOK {
 			t.Error("not the 256 newest are kept")

@@ -15,25 +15,26 @@ import (
 )
 
 const (
-	// MaxElements is the maximum number of elements of a canvas, including those in forms: more than a user looks through.
+	// MaxElements is the maximum number of elements of a canvas, including those in forms. A user would not look
+	// through more.
 	MaxElements = 200
 
-	// MaxBytes is the maximum size of a canvas, as JSON for the client. A data channel transfers it in well under a
-	// second, and a small photo fits.
+	// MaxBytes is the maximum size of a canvas, as JSON for the client. It is enough for a small photo, and a data
+	// channel transfers it in well under a second.
 	MaxBytes = 256 << 10
 
-	// maxInput bounds the input before it is cleaned. In a JSON string, up to six bytes encode one byte of a clean
-	// canvas.
+	// maxInput bounds a canvas as the model has written it, in bytes. It is larger than MaxBytes, because in a JSON
+	// string up to six bytes encode one byte of the cleaned canvas.
 	maxInput = 8 * MaxBytes
 
-	// maxText is the maximum length of a label, hint, title or alt in characters; longer ones are cut.
+	// maxText is the maximum length of a label, hint, title or alt, in characters. Longer texts are cut.
 	maxText = 500
 
-	// maxID is the maximum length of an ID in characters. IDs are the keys of the answer to the model.
+	// maxID is the maximum length of an ID, in characters. IDs become keys in the answer to the model.
 	maxID = 64
 
-	// maxURL is the maximum length of a URL in bytes. A signed URL must fit into a request line of 8000 bytes (RFC
-	// 9110, 4.1).
+	// maxURL is the maximum length of a URL, in bytes. It is so short because a signed URL must fit into a request line
+	// of 8000 bytes (RFC 9110, 4.1).
 	maxURL = 2048
 )
 
@@ -64,17 +65,18 @@ type sheet struct {
 	Elements []element `json:"elements"`
 }
 
-// kinds are the types of inputs; the first is the default.
+// kinds lists the types of inputs. The first type is the default.
 var kinds = []string{"text", "multiline", "number", "date", "time", "email", "tel", "url"}
 
 // formTypes are the element types that a form may contain.
 var formTypes = []string{"text", "input", "button", "list", "image"}
 
-// dismissButton is the type of an element that models add against their instructions. It is ignored, because clients show
-// such a button on every canvas.
+// dismissButton is the type of an element that models add against their instructions. Such an element is ignored,
+// because clients show a dismiss button on every canvas anyway.
 const dismissButton = `"dismiss_button"`
 
-// reservedIDs cannot be IDs of inputs: they are keys of every answer, or special in JavaScript.
+// reservedIDs lists names that cannot be IDs of inputs, because they are keys of every answer, or have a special
+// meaning in JavaScript.
 var reservedIDs = []string{"action", "dismissed", "__proto__"}
 
 var (
@@ -89,14 +91,15 @@ type reader struct {
 	err     error
 }
 
-// fail records an error at a place of the schema.
-func (r *reader) fail(at, format string, args ...any) {
+// recordError records an error at a place of the schema.
+func (r *reader) recordError(place, format string, args ...any) {
 	if r.err == nil {
-		r.err = fmt.Errorf(at+format, args...)
+		r.err = fmt.Errorf(place+format, args...)
 	}
 }
 
-// readSheet parses a schema: JSON of a canvas, an element, an array of elements, or a string containing one of these.
+// readSheet parses a schema: a canvas, an element, or an array of elements as JSON. The schema may also be a string
+// that contains such JSON.
 func readSheet(schema json.RawMessage, known func(reference string) bool) (*sheet, error) {
 	const at = "schema"
 	if len(schema) > maxInput {
@@ -117,24 +120,24 @@ func readSheet(schema json.RawMessage, known func(reference string) bool) (*shee
 		if err := json.Unmarshal(schema, &list); err != nil {
 			return nil, explainSyntaxError(err)
 		}
-		s.Elements = r.elements(list, at, false)
+		s.Elements = r.readElements(list, at, false)
 		return s, r.err
 	}
 	f := fields{reader: r, at: at}
 	if err := json.Unmarshal(schema, &f.raw); err != nil || f.raw == nil {
 		return nil, explainSyntaxError(err)
 	}
-	kind := f.text("type")
-	if v, ok := f.get("v"); ok {
+	kind := f.readString("type")
+	if v, ok := f.getField("v"); ok {
 		if string(v) != "1" {
-			r.fail(at, ".v must be 1, which is the only version there is")
+			r.recordError(at, ".v must be 1, which is the only version there is")
 		}
 		s.V = 1
 	}
-	if _, has := f.get("elements"); kind == "canvas" || kind == "" && has {
-		s.Elements = f.list(false)
+	if _, has := f.getField("elements"); kind == "canvas" || kind == "" && has {
+		s.Elements = f.readElementList(false)
 	} else {
-		s.Elements = []element{f.element(false)}
+		s.Elements = []element{f.readElement(false)}
 	}
 	return s, r.err
 }
@@ -146,80 +149,80 @@ func explainSyntaxError(err error) error {
 	return errors.New(`schema must be a canvas: {"type":"canvas","elements":[…]}`)
 }
 
-func (r *reader) elements(list []json.RawMessage, at string, form bool) []element {
+func (r *reader) readElements(list []json.RawMessage, place string, isInForm bool) []element {
 	if len(list) > MaxElements {
-		r.fail(at, " has %d elements, and a canvas has %d at most", len(list), MaxElements)
+		r.recordError(place, " has %d elements, and a canvas has %d at most", len(list), MaxElements)
 		return nil
 	}
 	all := make([]element, 0, len(list))
 	for i, raw := range list {
-		f := fields{reader: r, at: fmt.Sprintf("%s[%d]", at, i)}
+		f := fields{reader: r, at: fmt.Sprintf("%s[%d]", place, i)}
 		if json.Unmarshal(raw, &f.raw) != nil || f.raw == nil {
-			r.fail(f.at, " must be an element: an object with a type")
+			r.recordError(f.at, " must be an element: an object with a type")
 			return nil
 		}
 		if string(f.raw["type"]) != dismissButton {
-			all = append(all, f.element(form))
+			all = append(all, f.readElement(isInForm))
 		}
 	}
 	return all
 }
 
-// fields are the fields of an element or a canvas, by name.
+// fields holds the fields of an element or a canvas, by name.
 type fields struct {
 	*reader
 	at  string // place in the schema
 	raw map[string]json.RawMessage
 }
 
-// get returns a field. null counts as missing.
-func (f fields) get(name string) (json.RawMessage, bool) {
-	raw, ok := f.raw[name]
+// getField returns a field. It treats null as a missing field.
+func (f fields) getField(name string) (raw json.RawMessage, ok bool) {
+	raw, ok = f.raw[name]
 	if !ok || string(raw) == "null" {
 		return nil, false
 	}
 	return raw, true
 }
 
-// text returns a string field, or "" if it is missing.
-func (f fields) text(name string) (text string) {
-	if raw, ok := f.get(name); ok && json.Unmarshal(raw, &text) != nil {
-		f.fail(f.at, ".%s must be a string", name)
+// readString returns a string field, or "" if it is missing.
+func (f fields) readString(name string) (text string) {
+	if raw, ok := f.getField(name); ok && json.Unmarshal(raw, &text) != nil {
+		f.recordError(f.at, ".%s must be a string", name)
 	}
 	return text
 }
 
-// plainText returns a string field that is shown as plain text.
-func (f fields) plainText(name string) string {
-	text := f.text(name)
+// readPlainText returns a string field that clients show as plain text.
+func (f fields) readPlainText(name string) string {
+	text := f.readString(name)
 	if utf8.RuneCountInString(text) > maxText {
 		text = string([]rune(text)[:maxText])
 	}
 	return text
 }
 
-func (f fields) boolean(name string) (flag bool) {
-	if raw, ok := f.get(name); ok && json.Unmarshal(raw, &flag) != nil {
-		f.fail(f.at, ".%s must be true or false", name)
+func (f fields) readBool(name string) (flag bool) {
+	if raw, ok := f.getField(name); ok && json.Unmarshal(raw, &flag) != nil {
+		f.recordError(f.at, ".%s must be true or false", name)
 	}
 	return flag
 }
 
-// list reads the elements of a canvas or a form.
-func (f fields) list(form bool) []element {
+// readElementList reads the elements of a canvas or a form.
+func (f fields) readElementList(isInForm bool) []element {
 	at := f.at + ".elements"
 	var list []json.RawMessage
-	if raw, _ := f.get("elements"); json.Unmarshal(raw, &list) != nil {
-		f.fail(at, " must be an array of elements")
+	if raw, _ := f.getField("elements"); json.Unmarshal(raw, &list) != nil {
+		f.recordError(at, " must be an array of elements")
 	}
-	return f.elements(list, at, form)
+	return f.readElements(list, at, isInForm)
 }
 
-// element reads an element. Fields that its type does not have are ignored.
-func (f fields) element(form bool) element {
-	e := element{at: f.at, Type: f.text("type")}
-	if form && !slices.Contains(formTypes, e.Type) {
-		f.fail(f.at, ".type must be one of %s, in a form", strings.Join(formTypes, ", "))
+// readElement reads an element. Fields that its type does not have are ignored.
+func (f fields) readElement(isInForm bool) element {
+	e := element{at: f.at, Type: f.readString("type")}
+	if isInForm && !slices.Contains(formTypes, e.Type) {
+		f.recordError(f.at, ".type must be one of %s, in a form", strings.Join(formTypes, ", "))
 		return e
 	}
 	e.ID = f.readID(e.Type == "input")
@@ -235,51 +238,51 @@ func (f fields) element(form bool) element {
 	case "list":
 		f.readItems(&e)
 	case "form":
-		e.Label, e.Elements = f.plainText("label"), f.list(true)
+		e.Label, e.Elements = f.readPlainText("label"), f.readElementList(true)
 	default:
-		f.fail(f.at, ".type must be one of text, image, input, button, list, form, audio, video")
+		f.recordError(f.at, ".type must be one of text, image, input, button, list, form, audio, video")
 	}
 	return e
 }
 
-func (f fields) readID(needed bool) string {
-	id := f.text("id")
-	if _, ok := f.get("id"); !ok && !needed {
+func (f fields) readID(isRequired bool) string {
+	id := f.readString("id")
+	if _, ok := f.getField("id"); !ok && !isRequired {
 		return ""
 	}
 	if id == "" || utf8.RuneCountInString(id) > maxID || strings.ContainsFunc(id, unicode.IsControl) {
-		f.fail(f.at, ".id must be 1 to %d characters", maxID)
+		f.recordError(f.at, ".id must be 1 to %d characters", maxID)
 	}
-	if needed && slices.Contains(reservedIDs, id) {
-		f.fail(f.at, ".id must not be %s, which the answer has already", id)
+	if isRequired && slices.Contains(reservedIDs, id) {
+		f.recordError(f.at, ".id must not be %s, which the answer has already", id)
 	}
 	return id
 }
 
 func (f fields) readText(e *element) {
-	if _, ok := f.get("value"); !ok {
-		f.fail(f.at, ".value is missing")
+	if _, ok := f.getField("value"); !ok {
+		f.recordError(f.at, ".value is missing")
 	}
-	clean, err := cleanHTML(f.text("value"))
+	clean, err := cleanHTML(f.readString("value"))
 	if err != nil {
-		f.fail(f.at, ".value %w", err)
+		f.recordError(f.at, ".value %w", err)
 	}
 	e.Value = &clean
 }
 
 // readMedia reads an image, audio or video element.
 func (f fields) readMedia(e *element) {
-	e.Src = f.text("src")
+	e.Src = f.readString("src")
 	if e.Type == "image" {
-		e.Alt = f.plainText("alt")
+		e.Alt = f.readPlainText("alt")
 	}
 	switch {
 	case f.isValidSource(e.Type, e.Src):
 	case reference.MatchString(e.Src):
-		f.fail(f.at, ".src must be an %s that a tool has returned, and none has returned %s", e.Type, e.Src)
+		f.recordError(f.at, ".src must be an %s that a tool has returned, and none has returned %s", e.Type, e.Src)
 	default:
 		formats := map[string]string{"image": "image/(png, jpeg, gif or webp)", "audio": "audio/…", "video": "video/…"}
-		f.fail(f.at, ".src must be an https URL, data:%s;base64,… or a reference that a tool has returned", formats[e.Type])
+		f.recordError(f.at, ".src must be an https URL, data:%s;base64,… or a reference that a tool has returned", formats[e.Type])
 	}
 }
 
@@ -293,63 +296,63 @@ func (r *reader) isValidSource(kind, src string) bool {
 		_, err := base64.StdEncoding.Strict().DecodeString(src[len(data[0]):])
 		return err == nil && !strings.ContainsAny(src, "\r\n") && strings.HasPrefix(data[1], kind+"/")
 	}
-	return isRemote(src)
+	return isFetchableURL(src)
 }
 
-// isRemote reports whether src is a URL that the gateway may fetch.
-func isRemote(src string) bool {
+// isFetchableURL reports whether src is a URL that the gateway may fetch.
+func isFetchableURL(src string) bool {
 	u, err := url.Parse(src)
 	return err == nil && len(src) <= maxURL && strings.HasPrefix(src, "https://") && u.Hostname() != "" && u.User == nil &&
 		strings.IndexFunc(src, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) }) < 0
 }
 
 func (f fields) readInput(e *element) {
-	e.Label, e.Hint, e.Kind, e.Required = f.plainText("label"), f.plainText("hint"), f.text("kind"), f.boolean("required")
+	e.Label, e.Hint, e.Kind, e.Required = f.readPlainText("label"), f.readPlainText("hint"), f.readString("kind"), f.readBool("required")
 	if e.Kind != "" && !slices.Contains(kinds, e.Kind) {
-		f.fail(f.at, ".kind must be one of %s", strings.Join(kinds, ", "))
+		f.recordError(f.at, ".kind must be one of %s", strings.Join(kinds, ", "))
 	}
-	raw, ok := f.get("value")
+	raw, ok := f.getField("value")
 	if !ok {
 		return
 	}
-	// A number is kept as text, because JavaScript would round it.
+	// The number is kept as text, because JavaScript would round it.
 	var number json.Number
 	value := ""
 	if raw[0] != '"' && json.Unmarshal(raw, &number) == nil {
 		value = number.String()
 	} else {
-		value = f.text("value")
+		value = f.readString("value")
 	}
 	e.Value = &value
 }
 
 func (f fields) readButton(e *element) {
-	e.Label, e.Action = f.plainText("label"), f.text("action")
+	e.Label, e.Action = f.readPlainText("label"), f.readString("action")
 	if e.Label == "" {
-		f.fail(f.at, ".label is missing")
+		f.recordError(f.at, ".label is missing")
 	}
 	if !plainName.MatchString(e.Action) {
-		f.fail(f.at, ".action must be submit, dismiss or a plain name")
+		f.recordError(f.at, ".action must be submit, dismiss or a plain name")
 	}
 }
 
 func (f fields) readItems(e *element) {
 	var items []*string
-	if raw, _ := f.get("items"); json.Unmarshal(raw, &items) != nil || slices.Contains(items, nil) {
-		f.fail(f.at, ".items must be an array of strings")
+	if raw, _ := f.getField("items"); json.Unmarshal(raw, &items) != nil || slices.Contains(items, nil) {
+		f.recordError(f.at, ".items must be an array of strings")
 		return
 	}
 	if len(items) > MaxElements {
-		f.fail(f.at, ".items has %d entries, and a list has %d at most", len(items), MaxElements)
+		f.recordError(f.at, ".items has %d entries, and a list has %d at most", len(items), MaxElements)
 		return
 	}
 	e.Items = make([]string, 0, len(items))
 	for i, item := range items {
 		clean, err := cleanHTML(*item)
 		if err != nil {
-			f.fail(f.at, ".items[%d] %w", i, err)
+			f.recordError(f.at, ".items[%d] %w", i, err)
 		}
 		e.Items = append(e.Items, clean)
 	}
-	e.Ordered = f.boolean("ordered")
+	e.Ordered = f.readBool("ordered")
 }

@@ -19,14 +19,13 @@ import (
 )
 
 const (
-	// signatureLifetime limits how long a client may fetch the media of a canvas: it is the length of a long
-	// conversation.
+	// signatureLifetime limits how long a client may fetch the media of a canvas. It is as long as a long conversation.
 	signatureLifetime = time.Hour
 
-	// maxBody is the maximum size of an image, audio or video, in bytes: a photo of a phone's camera fits.
+	// maxBody is the maximum size of an image, audio or video, in bytes. It is enough for a photo of a phone's camera.
 	maxBody = 8 << 20
 
-	// fetchTimeout bounds one fetch, until the client has the last byte.
+	// fetchTimeout bounds one fetch, from the client's request until the client has the last byte.
 	fetchTimeout = 10 * time.Second
 
 	// maxFetches is the maximum number of concurrent fetches, in all conversations together.
@@ -36,34 +35,35 @@ const (
 	sniffLength = 512
 )
 
-// imageTypes are the image types that clients may get: those that cannot contain scripts.
+// imageTypes are the types of images that clients may get. Images of these types cannot contain scripts.
 var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// Fetcher fetches the media of canvases, so that clients do not reveal their address. It is an http.Handler for GET
-// canvas/image, and accepts only URLs from Sign.
+// Fetcher fetches the media of canvases for clients, so that clients do not reveal their address to the servers of the
+// media. It is an http.Handler for GET canvas/image, and accepts only addresses from SignURL.
 type Fetcher struct {
 	client *http.Client
 	key    []byte
 	slots  chan struct{}
 }
 
-// NewFetcher returns a fetcher with a random key: a restart invalidates signed URLs. client must be safe for untrusted
-// URLs, like those of package guard.
+// NewFetcher returns a fetcher with a random key. So a restart makes all signed URLs invalid. client must be safe for
+// untrusted URLs, like the clients of package guard.
 func NewFetcher(client *http.Client) *Fetcher {
 	return &Fetcher{client: client, key: []byte(rand.Text()), slots: make(chan struct{}, maxFetches)}
 }
 
-// Sign returns the gateway's address for url: a path relative to the gateway's root, valid for an hour.
-func (f *Fetcher) Sign(url string) string {
+// SignURL returns the gateway's address for url. The address is a path relative to the gateway's root, and is valid for
+// an hour.
+func (f *Fetcher) SignURL(url string) string {
 	expiry := strconv.FormatInt(time.Now().Add(signatureLifetime).Unix(), 10)
-	return "canvas/image?" + signedQuery(url, expiry, f.signature(url, expiry))
+	return "canvas/image?" + buildSignedQuery(url, expiry, f.computeSignature(url, expiry))
 }
 
-func signedQuery(u, expiry, sum string) string {
+func buildSignedQuery(u, expiry, sum string) string {
 	return "u=" + url.QueryEscape(u) + "&x=" + expiry + "&s=" + sum
 }
 
-func (f *Fetcher) signature(url, expiry string) string {
+func (f *Fetcher) computeSignature(url, expiry string) string {
 	mac := hmac.New(sha256.New, f.key)
 	mac.Write([]byte(expiry + " " + url)) // a space separates the two safely, because the expiry has none
 	return hex.EncodeToString(mac.Sum(nil))
@@ -78,7 +78,7 @@ func (f *Fetcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	values := r.URL.Query()
 	address, expiry := values.Get("u"), values.Get("x")
-	if !hmac.Equal([]byte(values.Get("s")), []byte(f.signature(address, expiry))) {
+	if !hmac.Equal([]byte(values.Get("s")), []byte(f.computeSignature(address, expiry))) {
 		http.Error(w, "Invalid signature.", http.StatusForbidden)
 		return
 	}
@@ -97,7 +97,8 @@ func (f *Fetcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), fetchTimeout)
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); ok {
-		// With this deadline a client that stops reading cannot occupy a slot. Setting it fails only for writers without a network connection.
+		// Without this deadline, a client that stops reading would occupy a slot. Setting it fails only for writers
+		// without a network connection.
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(deadline)
 		defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
@@ -128,8 +129,8 @@ func (f *Fetcher) forward(ctx context.Context, w http.ResponseWriter, address st
 	}
 }
 
-// fetch requests address. It returns the content type, the first bytes of the content (start), and a reader of the rest
-// (body), which the caller must close. Errors reveal nothing about the network.
+// fetch requests address. It returns the type of the content, its first bytes (start), and a reader of the rest (body),
+// which the caller must close. Its errors reveal nothing about the network.
 func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser, kind string, start []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -155,14 +156,15 @@ func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser
 	if start, err = io.ReadAll(io.LimitReader(answer.Body, sniffLength)); err != nil {
 		return nil, "", nil, errors.New("its server broke off")
 	}
-	if kind = mediaType(answer.Header.Get("Content-Type"), start); kind == "" {
+	if kind = allowedMediaType(answer.Header.Get("Content-Type"), start); kind == "" {
 		return nil, "", nil, errors.New("it is not an allowed type of image, audio or video")
 	}
 	return answer.Body, kind, start, nil
 }
 
-// mediaType returns the declared type of content that begins with start, or "" if it is not allowed or does not match.
-func mediaType(declared string, start []byte) string {
+// allowedMediaType returns the declared media type if it is allowed and matches the first bytes of the content (start).
+// Otherwise it returns "".
+func allowedMediaType(declared string, start []byte) string {
 	declared, _, err := mime.ParseMediaType(declared)
 	if err != nil {
 		return ""
@@ -171,7 +173,8 @@ func mediaType(declared string, start []byte) string {
 	if slices.Contains(imageTypes, declared) && found == declared {
 		return declared
 	}
-	// Audio and video share containers, and Ogg has a type of its own.
+	// Audio and video may have the same containers, and DetectContentType has a separate type for Ogg. So a declared
+	// audio type also matches a detected video type, and the reverse.
 	if isAudioOrVideo(declared) && (isAudioOrVideo(found) || found == "application/ogg") {
 		return declared
 	}

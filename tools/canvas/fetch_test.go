@@ -30,7 +30,7 @@ func outside(t *testing.T, handler http.HandlerFunc) (stranger, gateway *httptes
 	t.Cleanup(stranger.Close)
 	roots := x509.NewCertPool()
 	roots.AddCert(stranger.Certificate())
-	client := guard.Client(guard.Options{AllowPrivate: true, RootCAs: roots})
+	client := guard.NewClient(guard.Options{AllowPrivate: true, RootCAs: roots})
 	t.Cleanup(client.CloseIdleConnections)
 	fetcher = canvas.NewFetcher(client)
 	gateway = httptest.NewServer(http.StripPrefix("/canvas/image", fetcher))
@@ -90,7 +90,7 @@ func TestFetch(t *testing.T) {
 		{"", png, false},
 	} {
 		query := url.Values{"type": {test.kind}, "body": {test.body}}
-		response, body, err := load(t, gateway, fetcher.Sign(stranger.URL+"/?"+query.Encode()))
+		response, body, err := load(t, gateway, fetcher.SignURL(stranger.URL+"/?"+query.Encode()))
 		want, _, _ := strings.Cut(strings.ToLower(test.kind), ";")
 		switch {
 		case err != nil:
@@ -137,15 +137,15 @@ func TestFetchOfHostileServers(t *testing.T) {
 	defer plain.Close()
 	elsewhere = plain.URL
 	for _, path := range []string{"/missing", "/redirect", "/loop", "/large", "/nothing", "/breaks"} {
-		response, body, _ := load(t, gateway, fetcher.Sign(stranger.URL+path))
+		response, body, _ := load(t, gateway, fetcher.SignURL(stranger.URL+path))
 		if response.StatusCode != http.StatusBadGateway || strings.Contains(body, "127.0.0.1") {
 			t.Errorf("%s: %d %q", path, response.StatusCode, body)
 		}
 	}
-	if _, body, err := load(t, gateway, fetcher.Sign(stranger.URL+"/most")); len(body) != 8<<20 || err != nil {
+	if _, body, err := load(t, gateway, fetcher.SignURL(stranger.URL+"/most")); len(body) != 8<<20 || err != nil {
 		t.Errorf("%d bytes, %v", len(body), err)
 	}
-	if _, body, err := load(t, gateway, fetcher.Sign(stranger.URL+"/endless")); err == nil || len(body) > 8<<20 {
+	if _, body, err := load(t, gateway, fetcher.SignURL(stranger.URL+"/endless")); err == nil || len(body) > 8<<20 {
 		t.Errorf("an endless one ends well after %d bytes", len(body))
 	}
 }
@@ -159,11 +159,11 @@ func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 func TestFetchRefusesPrivateAddresses(t *testing.T) {
 	inside := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer inside.Close()
-	fetcher := canvas.NewFetcher(guard.Client(guard.Options{}))
+	fetcher := canvas.NewFetcher(guard.NewClient(guard.Options{}))
 	gateway := httptest.NewServer(http.StripPrefix("/canvas/image", fetcher))
 	defer gateway.Close()
 	for _, address := range []string{inside.URL, "http://127.0.0.1/", "file:///etc/passwd", "\x7f"} {
-		if response, body, _ := load(t, gateway, fetcher.Sign(address)); response.StatusCode != http.StatusBadGateway ||
+		if response, body, _ := load(t, gateway, fetcher.SignURL(address)); response.StatusCode != http.StatusBadGateway ||
 			strings.Contains(body, "127") {
 			t.Errorf("%s: %d %q", address, response.StatusCode, body)
 		}
@@ -175,7 +175,7 @@ func TestFetchRequiresSignature(t *testing.T) {
 		w.Header().Set("Content-Type", "image/png")
 		_, _ = io.WriteString(w, png)
 	})
-	good := fetcher.Sign(stranger.URL + "/a?b=c&d")
+	good := fetcher.SignURL(stranger.URL + "/a?b=c&d")
 	if response, _, _ := load(t, gateway, good); response.StatusCode != http.StatusOK ||
 		!strings.HasPrefix(good, "canvas/image?u=https%3A%2F%2F") {
 		t.Errorf("%s: %d", good, response.StatusCode)
@@ -193,7 +193,7 @@ func TestFetchRequiresSignature(t *testing.T) {
 			}
 		}
 	}
-	other := canvas.NewFetcher(http.DefaultClient).Sign(stranger.URL)
+	other := canvas.NewFetcher(http.DefaultClient).SignURL(stranger.URL)
 	if response, _, _ := load(t, gateway, other); response.StatusCode != http.StatusForbidden {
 		t.Errorf("signed by another: %d", response.StatusCode)
 	}
@@ -202,7 +202,7 @@ func TestFetchRequiresSignature(t *testing.T) {
 func TestSignatureExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fetcher := canvas.NewFetcher(&http.Client{Transport: refusing{}})
-		path := "/" + fetcher.Sign("https://a.test/")
+		path := "/" + fetcher.SignURL("https://a.test/")
 		status := func() int {
 			recorder := httptest.NewRecorder()
 			fetcher.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
@@ -235,7 +235,7 @@ func TestConcurrentFetchLimit(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
-			if response, _, _ := load(t, gateway, fetcher.Sign(fmt.Sprint(stranger.URL, "/", i))); response.StatusCode != http.StatusOK {
+			if response, _, _ := load(t, gateway, fetcher.SignURL(fmt.Sprint(stranger.URL, "/", i))); response.StatusCode != http.StatusOK {
 				t.Errorf("%d", response.StatusCode)
 			}
 		})
@@ -243,14 +243,14 @@ func TestConcurrentFetchLimit(t *testing.T) {
 	for range 16 {
 		<-entered
 	}
-	response, _, _ := load(t, gateway, fetcher.Sign(stranger.URL))
+	response, _, _ := load(t, gateway, fetcher.SignURL(stranger.URL))
 	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" {
 		t.Errorf("the 17th: %d", response.StatusCode)
 	}
 	close(leave)
 	all.Wait()
 	go func() { <-entered }()
-	if response, _, _ := load(t, gateway, fetcher.Sign(stranger.URL)); response.StatusCode != http.StatusOK {
+	if response, _, _ := load(t, gateway, fetcher.SignURL(stranger.URL)); response.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %d", response.StatusCode)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"voxgate/tools"
 )
 
-// builtin are the built-in tools.
+// builtin maps names to the built-in tools.
 var builtin = map[string]tools.Tool{
 	"get_time": {
 		Declaration: tools.Declaration{
@@ -21,7 +21,7 @@ var builtin = map[string]tools.Tool{
 			Parameters: json.RawMessage(`{"type":"object","properties":{"timezone":{"type":"string",` +
 				`"description":"The name of a zone in the IANA database, such as Europe/Berlin. Left out: the zone of the server."}}}`),
 		},
-		Run: tools.WithArgs(currentTime),
+		Run: tools.WithDecodedArgs(currentTime),
 	},
 	"pause_recording": {
 		Declaration: tools.Declaration{
@@ -32,7 +32,7 @@ var builtin = map[string]tools.Tool{
 			Parameters: json.RawMessage(`{"type":"object","required":["paused"],"properties":{"paused":{"type":"boolean"}}}`),
 			Behavior:   tools.Blocking, Repeats: true,
 		},
-		Run: tools.WithArgs(pauseRecording),
+		Run: tools.WithDecodedArgs(pauseRecording),
 	},
 }
 

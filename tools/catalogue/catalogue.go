@@ -1,4 +1,5 @@
-// Package catalogue reads the operator's file of tools: those that every conversation can call, in addition to the client's.
+// Package catalogue reads the operator's file of tools. Every conversation can call these tools, in addition to the
+// client's own.
 package catalogue
 
 import (
@@ -15,8 +16,8 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// connectTimeout bounds the start of all MCP servers together: enough for programs from a package cache. Monitoring takes
-// a gateway that starts more slowly for dead.
+// connectTimeout bounds the start of all MCP servers together. It is enough for programs from a package cache. It
+// cannot be longer, because monitoring would report a gateway that starts so slowly as dead.
 const connectTimeout = 20 * time.Second
 
 // Catalogue holds the tools of a file.
@@ -38,14 +39,16 @@ type server struct {
 	place string
 }
 
-// Load reads the file and connects to its MCP servers, all at once. A server that does not start is logged and retried.
-// Errors name file and place, but no environment variable's value. Call Close at the end.
+// Load reads the file and connects to all its MCP servers at the same time. If a server does not start, this is logged,
+// and the start is retried later. Errors name the file and the place in it, but never contain the value of an
+// environment variable. Call Close at the end.
 func Load(ctx context.Context, path string, log *slog.Logger) (*Catalogue, error) {
-	return loadWith(path, log, func(c *Catalogue, f *file) error { return c.connect(ctx, f.servers) })
+	return loadWith(path, log, func(c *Catalogue, f *file) error { return c.startServers(ctx, f.servers) })
 }
 
-// Check validates a file without connecting to servers. names are its tools, or nil if MCP servers may provide more.
-func Check(path string) (names []string, err error) {
+// CheckFile validates a file without connecting to servers. allNames lists the tools of the file. It is nil if the file
+// has MCP servers, because these may provide more tools.
+func CheckFile(path string) (allNames []string, err error) {
 	servers := 0
 	c, err := loadWith(path, slog.New(slog.DiscardHandler), func(_ *Catalogue, f *file) error { servers = len(f.servers); return nil })
 	if err != nil {
@@ -55,11 +58,11 @@ func Check(path string) (names []string, err error) {
 	if servers > 0 {
 		return nil, nil
 	}
-	names = []string{}
+	allNames = []string{}
 	for _, t := range c.Tools() {
-		names = append(names, t.Name)
+		allNames = append(allNames, t.Name)
 	}
-	return names, nil
+	return allNames, nil
 }
 
 func loadWith(path string, log *slog.Logger, connect func(*Catalogue, *file) error) (*Catalogue, error) {
@@ -67,7 +70,7 @@ func loadWith(path string, log *slog.Logger, connect func(*Catalogue, *file) err
 	if err != nil {
 		return nil, err
 	}
-	if where, err := position(text); err != nil {
+	if where, err := syntaxErrorPosition(text); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", path, where, err)
 	}
 	f, err := parseFile(text)
@@ -75,14 +78,14 @@ func loadWith(path string, log *slog.Logger, connect func(*Catalogue, *file) err
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	c := &Catalogue{log: log, pool: webhook.NewPool(nil)}
-	if err := c.build(f, connect); err != nil {
+	if err := c.addTools(f, connect); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return c, nil
 }
 
-func (c *Catalogue) build(f *file, connect func(*Catalogue, *file) error) error {
+func (c *Catalogue) addTools(f *file, connect func(*Catalogue, *file) error) error {
 	for i, name := range f.builtin {
 		run, ok := builtin[name]
 		if !ok {
@@ -106,8 +109,9 @@ func (c *Catalogue) build(f *file, connect func(*Catalogue, *file) error) error 
 	return twice
 }
 
-// connect starts all servers. Close ends those that were started, also after an error.
-func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
+// startServers starts all servers. It blocks until each of them runs or has failed, for connectTimeout at most. Even
+// after an error, the caller must call Close, which ends the servers that were started.
+func (c *Catalogue) startServers(ctx context.Context, all []mcp.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	c.servers = make([]server, len(all))
@@ -117,7 +121,7 @@ func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
 		o.Logger = c.log
 		place := fmt.Sprintf("mcp[%d]", i)
 		starting.Go(func() {
-			s, err := mcp.Open(ctx, o)
+			s, err := mcp.ConnectWithRetry(ctx, o)
 			if err != nil {
 				failures[i] = fmt.Errorf("%s: %w", place, err)
 				return
@@ -129,8 +133,8 @@ func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
 	return errors.Join(failures...)
 }
 
-// Tools returns the current tools, in the file's order. MCP servers may change them later. Of two tools with the same
-// name, it returns the first.
+// Tools returns the current tools, in the file's order. MCP servers may change them later. If two tools have the same
+// name, it returns only the first.
 func (c *Catalogue) Tools() []tools.Tool {
 	all, twice := c.listTools()
 	if twice != nil {
@@ -139,11 +143,11 @@ func (c *Catalogue) Tools() []tools.Tool {
 	return all
 }
 
-func (c *Catalogue) listTools() (all []tools.Tool, twice error) {
+func (c *Catalogue) listTools() (all []tools.Tool, duplicate error) {
 	places := map[string]string{}
 	add := func(t tools.Tool, place string) {
 		if first, ok := places[t.Name]; ok {
-			twice = fmt.Errorf("%s and %s both have a tool %q", first, place, t.Name)
+			duplicate = fmt.Errorf("%s and %s both have a tool %q", first, place, t.Name)
 			return
 		}
 		places[t.Name] = place
@@ -157,10 +161,10 @@ func (c *Catalogue) listTools() (all []tools.Tool, twice error) {
 			add(t, s.place)
 		}
 	}
-	return all, twice
+	return all, duplicate
 }
 
-// Close ends the MCP servers, with their running calls, and the idle connections of the webhooks.
+// Close ends the MCP servers together with their running calls, and closes the idle connections of the webhooks.
 func (c *Catalogue) Close() {
 	var ending sync.WaitGroup
 	for _, s := range c.servers {

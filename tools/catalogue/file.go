@@ -25,12 +25,12 @@ type file struct {
 	servers  []mcp.Options
 }
 
-// fields maps the names of an object's fields to pointers to which their values are decoded.
+// fields maps the names of an object's fields to pointers to variables, which receive the values.
 type fields map[string]any
 
-// position returns the JSON syntax error of a text, and its place as ":line:column", both counted from 1. Both results are
-// zero for valid JSON.
-func position(text []byte) (where string, err error) {
+// syntaxErrorPosition returns the JSON syntax error in a text. where is its position as ":line:column", both counted
+// from 1. For valid JSON both results are empty.
+func syntaxErrorPosition(text []byte) (where string, err error) {
 	var syntax *json.SyntaxError
 	if err = json.Unmarshal(text, new(any)); !errors.As(err, &syntax) {
 		return "", err
@@ -70,7 +70,7 @@ type rules struct {
 	repeats              bool
 }
 
-// addFields adds the fields of the rules to f, and returns it.
+// addFields adds the fields of the rules to f, and returns f.
 func (r *rules) addFields(f fields) fields {
 	maps.Copy(f, fields{
 		"timeout": &r.timeout, "behavior": &r.behavior, "scheduling": &r.scheduling, "repeats": &r.repeats,
@@ -117,10 +117,10 @@ func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 			return o, fmt.Errorf("%s.%s: is missing", place, field.name)
 		}
 	}
-	if !tools.ValidName(o.Name) {
+	if !tools.IsValidName(o.Name) {
 		return o, fmt.Errorf("%s.name: %q must be a letter or _, then letters, digits, _ . : or -, 128 at most", place, o.Name)
 	}
-	if canvas.IsCanvas(o.Name) {
+	if canvas.IsCanvasTool(o.Name) {
 		return o, fmt.Errorf("%s.name: %q is reserved for the canvas", place, o.Name)
 	}
 	if o.Parameters != nil {
@@ -135,7 +135,7 @@ func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 	if o.Secret, err = environment.Expand(o.Secret); err != nil {
 		return o, fmt.Errorf("%s.secret: %w", place, err)
 	}
-	return o, expandAll(o.Headers, place+".headers")
+	return o, expandVariables(o.Headers, place+".headers")
 }
 
 func parseServer(text []byte, place string) (o mcp.Options, err error) {
@@ -161,10 +161,10 @@ func parseServer(text []byte, place string) (o mcp.Options, err error) {
 	case o.URL != "" && o.Env != nil:
 		return o, fmt.Errorf("%s.env: only for a server with a command", place)
 	}
-	return o, errors.Join(expandAll(o.Headers, place+".headers"), expandAll(o.Env, place+".env"))
+	return o, errors.Join(expandVariables(o.Headers, place+".headers"), expandVariables(o.Env, place+".env"))
 }
 
-// decodeObject reads an object that may have only the known fields, spelled exactly.
+// decodeObject decodes an object. It returns an error if a field's name is not exactly one of the known names.
 func decodeObject(text []byte, place string, known fields) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(text, &object); err != nil || object == nil {
@@ -192,7 +192,7 @@ var kinds = map[reflect.Kind]string{
 	reflect.String: "a string", reflect.Bool: "true or false", reflect.Slice: "an array", reflect.Map: "an object",
 }
 
-func expandAll(values map[string]string, place string) (err error) {
+func expandVariables(values map[string]string, place string) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if values[name], err = environment.Expand(values[name]); err != nil {
 			return fmt.Errorf("%s.%s: %w", place, name, err)

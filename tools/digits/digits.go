@@ -1,4 +1,4 @@
-// Package digits validates numbers that callers say or enter by keys: card numbers, bank accounts, dates.
+// Package digits validates numbers that callers say or enter on a keypad: card numbers, bank accounts, dates.
 package digits
 
 import (
@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Names lists the names that [Check] accepts, for error messages. iban:DE stands for any country: keypads have no
-// letters for a plain "iban".
+// Names lists the names that [FindCheck] accepts, for error messages. "iban:DE" is an example for all countries. A
+// plain "iban" is not in the list, because callers cannot enter letters on a keypad.
 const Names = "luhn, iban:DE, date:ddmmyyyy, date:mmddyyyy, date:yyyymmdd, date:mmyy"
 
 var dateLayouts = map[string]string{"ddmmyyyy": "02012006", "mmddyyyy": "01022006", "yyyymmdd": "20060102", "mmyy": "0106"}
 
-// Check returns the check with this name, or nil. The empty name accepts anything. Checks do not limit the length.
-// Numbers for iban:DE omit the country.
-func Check(name string) func(number string) bool {
+// FindCheck returns the check with this name, or nil. The empty name accepts anything. Checks do not limit the length.
+// With "iban:DE", the numbers must not include the country.
+func FindCheck(name string) func(number string) bool {
 	kind, of, _ := strings.Cut(name, ":")
 	switch {
 	case name == "":
 		return func(string) bool { return true }
 	case name == "luhn":
-		return Luhn
+		return IsValidLuhn
 	case name == "iban":
-		return IBAN
+		return IsValidIBAN
 	case kind == "iban" && len(of) == 2 && strings.Trim(of, letters) == "":
-		return func(number string) bool { return IBAN(of + number) }
+		return func(number string) bool { return IsValidIBAN(of + number) }
 	case kind == "date" && dateLayouts[of] != "":
 		return func(number string) bool {
 			_, err := time.Parse(dateLayouts[of], number)
@@ -38,8 +38,8 @@ func Check(name string) func(number string) bool {
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// Luhn validates a number with a check digit (ISO/IEC 7812-1, annex B).
-func Luhn(number string) bool {
+// IsValidLuhn validates a number with a check digit (ISO/IEC 7812-1, annex B).
+func IsValidLuhn(number string) bool {
 	sum := 0
 	for i := range len(number) {
 		d := int(number[len(number)-1-i]) - '0'
@@ -54,8 +54,8 @@ func Luhn(number string) bool {
 	return number != "" && sum%10 == 0
 }
 
-// IBAN validates an account number (ISO 13616-1), in capital letters and without spaces.
-func IBAN(number string) bool {
+// IsValidIBAN validates an account number (ISO 13616-1), in capital letters and without spaces.
+func IsValidIBAN(number string) bool {
 	const shortest, longest = 5, 34
 	if len(number) < shortest || len(number) > longest || strings.Trim(number[:2], letters) != "" {
 		return false

@@ -29,12 +29,12 @@ func TestCheck(t *testing.T) {
 		{"date:ddmmyyyy", "29022027", false},
 		{"date:mmyy", "1327", false},
 	} {
-		if got := digits.Check(test.check)(test.number); got != test.want {
+		if got := digits.FindCheck(test.check)(test.number); got != test.want {
 			t.Errorf("%s of %q: %v", test.check, test.number, got)
 		}
 	}
 	for _, name := range []string{"lun", "iban:", "iban:de", "iban:DEU", "date", "date:ddmm"} {
-		if digits.Check(name) != nil {
+		if digits.FindCheck(name) != nil {
 			t.Errorf("there is a check %q", name)
 		}
 	}

@@ -22,30 +22,32 @@ var ErrNotPublic = errors.New("the address is not a public one")
 // ErrNotHTTPS means that a URL is not https.
 var ErrNotHTTPS = errors.New("only https URLs are allowed")
 
-// MaxRedirects limits how many redirects a client follows: enough for a shortened link and a change of host.
+// MaxRedirects limits how many redirects a client follows. It is enough for a shortened link and a change of host.
 const MaxRedirects = 5
 
-// maxHeader bounds a response's header, in bytes. Go's default is 10 MB; cookies and policies of real sites stay below 16 KB.
+// maxHeader bounds a response's header, in bytes. Go's default is 10 MB, but the headers of real sites, with cookies
+// and policies, stay below 16 KB.
 const maxHeader = 64 << 10
 
-// connectTimeout bounds connecting, and then the TLS handshake. A slower host counts as down.
+// connectTimeout bounds the time to connect, and then the time for the TLS handshake. A slower host is treated as down.
 const connectTimeout = 5 * time.Second
 
-// Options configures Client.
+// Options configures NewClient.
 type Options struct {
-	// Timeout bounds a request with its redirects and the reading of the body. 0 means 10 s.
+	// Timeout bounds a request, including its redirects and reading the body. 0 means 10 s.
 	Timeout time.Duration
 
 	// AllowPrivate allows all addresses, for trusted URLs.
 	AllowPrivate bool
 
-	// RootCAs are the trusted certificate authorities (nil: the system's).
+	// RootCAs contains the trusted certificate authorities. nil means those of the system.
 	RootCAs *x509.CertPool
 }
 
-// Client returns a client for https with public addresses only. It checks each address when dialling, so DNS rebinding
-// does not help. It uses no proxy, keeps no cookies and sends no Referer.
-func Client(o Options) *http.Client {
+// NewClient returns a client that accepts only https URLs and connects only to public addresses. It checks each address
+// when it connects, so DNS rebinding cannot circumvent the check. It uses no proxy, keeps no cookies and sends no
+// Referer.
+func NewClient(o Options) *http.Client {
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
 	}
@@ -84,7 +86,7 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 func checkAddress(_ context.Context, _, address string, _ syscall.RawConn) error {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("dial %s: %w", address, err)
+		return fmt.Errorf("parse address %s: %w", address, err)
 	}
 	if !IsPublic(addr.Addr()) {
 		return ErrNotPublic
@@ -92,10 +94,11 @@ func checkAddress(_ context.Context, _, address string, _ syscall.RawConn) error
 	return nil
 }
 
-// public rejects addresses outside the public internet, by the IANA registries of special-purpose addresses. Of IPv6 it
-// allows 2000::/3 without Teredo, ORCHID and 6to4. It also rejects Azure's host of a virtual machine, which hands out
-// secrets.
+// public rejects addresses outside the public internet. It follows the IANA registries of special-purpose addresses.
+// From IPv6 it allows only 2000::/3, without Teredo, ORCHID and 6to4. It also rejects 168.63.129.16, an Azure address
+// from which a virtual machine gets secrets.
 var public = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")))
 
-// IsPublic reports whether an address is on the public internet. An IPv4 address mapped into IPv6 never is.
+// IsPublic reports whether an address is on the public internet. It returns false for every IPv4 address that is mapped
+// into IPv6.
 func IsPublic(addr netip.Addr) bool { return addr.IsValid() && public.SafeAddr(addr) == nil }

@@ -57,7 +57,7 @@ func serve(t *testing.T, handler http.HandlerFunc, timeout time.Duration) (*http
 	t.Cleanup(server.Close)
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
-	client := guard.Client(guard.Options{Timeout: timeout, AllowPrivate: true, RootCAs: roots})
+	client := guard.NewClient(guard.Options{Timeout: timeout, AllowPrivate: true, RootCAs: roots})
 	t.Cleanup(client.CloseIdleConnections)
 	return server, client
 }
@@ -80,7 +80,7 @@ func TestPrivateAddressesAreNotDialled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := guard.Client(guard.Options{})
+	client := guard.NewClient(guard.Options{})
 	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"} {
 		if err := get(t, client, "https://"+host+":"+u.Port()); !errors.Is(err, guard.ErrNotPublic) {
 			t.Errorf("%s: %v", host, err)
@@ -151,7 +151,7 @@ func (s stranger) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestRedirectToAPrivateAddress(t *testing.T) {
 	server, _ := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("reached") }, 0)
-	client := guard.Client(guard.Options{})
+	client := guard.NewClient(guard.Options{})
 	client.Transport = stranger{client.Transport, server.URL}
 	if err := get(t, client, "https://stranger.test/"); !errors.Is(err, guard.ErrNotPublic) {
 		t.Error(err)
@@ -190,7 +190,7 @@ func TestBounds(t *testing.T) {
 
 func TestNoProxyOfTheEnvironment(t *testing.T) {
 	// Requests cannot show this, because Go uses no proxy for addresses of this machine.
-	if transport, ok := guard.Client(guard.Options{}).Transport.(*http.Transport); !ok || transport.Proxy != nil {
+	if transport, ok := guard.NewClient(guard.Options{}).Transport.(*http.Transport); !ok || transport.Proxy != nil {
 		t.Error("there is a proxy")
 	}
 }

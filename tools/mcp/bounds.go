@@ -17,15 +17,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxFrame bounds one message of a server, in bytes. The SDK reads a message completely before it parses it, at several
-// times its size. A result is cut to less.
+// maxFrame bounds one message of a server, in bytes. It limits memory, because the SDK reads a whole message before it
+// parses it, which takes several times the size. For results, the gateway has a lower limit.
 const maxFrame = 1 << 20
 
 // errTooLong reports a message longer than maxFrame.
 var errTooLong = fmt.Errorf("it has sent a message longer than %d bytes", maxFrame)
 
-// boundedBody is the body of a server's HTTP response. Reading fails if a message in the body is too long. The body is closed
-// when its call ends.
+// boundedBody is the body of a server's HTTP response. A read fails if a message in the body is too long. If the
+// response belongs to a tool call, the body is closed when the call ends.
 type boundedBody struct {
 	io.ReadCloser
 	isStream bool // the body is a stream of events, each ended by an empty line
@@ -57,14 +57,14 @@ func (b *boundedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// boundBody limits the messages in the body of a response. If the parameter call, the context of a tool call, is not nil, the
-// body is closed when it is done.
-func boundBody(answer *http.Response, call context.Context) {
+// boundBody limits the length of the messages in the body of a response. If callCtx is not nil, it is the context of a
+// tool call, and the body is closed when it is done.
+func boundBody(answer *http.Response, callCtx context.Context) {
 	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	body := &boundedBody{ReadCloser: answer.Body, isStream: kind == "text/event-stream", atStart: true, release: func() bool { return true }}
-	if call != nil {
+	if callCtx != nil {
 		inner := answer.Body
-		body.release = context.AfterFunc(call, func() { _ = inner.Close() })
+		body.release = context.AfterFunc(callCtx, func() { _ = inner.Close() })
 	}
 	answer.Body = body
 }
@@ -94,13 +94,13 @@ func progressToken(r *http.Request) string {
 	return message.Params.Meta.Token
 }
 
-// commandTransport runs a server as a child process, with bounded lines.
+// commandTransport runs a server as a child process, and limits the length of the lines that the child writes.
 type commandTransport struct {
 	cmd      *exec.Cmd
 	noiseLog *lines
 }
 
-// Connect starts the child.
+// Connect starts the child process.
 func (t *commandTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 	stdout, err := t.cmd.StdoutPipe()
 	if err != nil {
@@ -119,8 +119,8 @@ func (t *commandTransport) Connect(ctx context.Context) (mcp.Connection, error) 
 	return io.Connect(ctx)
 }
 
-// messageReader extracts the messages from a child's output. Many servers also print banners and log lines there. These
-// are logged and skipped.
+// messageReader extracts the messages from a child's output. Many servers also print banners and log lines to this
+// output. messageReader logs these lines and skips them.
 type messageReader struct {
 	input    *bufio.Reader
 	noiseLog *lines
@@ -130,7 +130,7 @@ type messageReader struct {
 func (r *messageReader) Read(p []byte) (int, error) {
 	for len(r.line) == 0 {
 		line, err := r.readLine()
-		if begin := messageIn(line); begin >= 0 {
+		if begin := indexMessageStart(line); begin >= 0 {
 			_, _ = r.noiseLog.Write(append(line[:begin:begin], '\n')) // never fails
 			r.line = line[begin:]
 		} else {
@@ -145,7 +145,8 @@ func (r *messageReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readLine returns a line with its newline; the last line may have none. A line longer than maxFrame is an error.
+// readLine returns a line including its newline. The last line may have no newline. A line longer than maxFrame is an
+// error.
 func (r *messageReader) readLine() (line []byte, err error) {
 	for {
 		part, err := r.input.ReadSlice('\n')
@@ -158,9 +159,9 @@ func (r *messageReader) readLine() (line []byte, err error) {
 	}
 }
 
-// messageIn returns the index at which a JSON-RPC message begins in a line, or -1. Other text may precede the message, if
-// the server has printed it without a newline.
-func messageIn(line []byte) int {
+// indexMessageStart returns the index at which a JSON-RPC message begins in a line, or -1. Other text may come before
+// the message, because the server may have printed text without a newline.
+func indexMessageStart(line []byte) int {
 	first := len(line) - len(bytes.TrimLeft(line, " \t\r"))
 	for _, begin := range []int{first, bytes.Index(line, []byte(`{"`)), bytes.LastIndex(line, []byte(`{"jsonrpc"`))} {
 		if begin < 0 || begin == len(line) || line[begin] != '{' && line[begin] != '[' {
@@ -173,8 +174,8 @@ func messageIn(line []byte) int {
 	return -1
 }
 
-// childInput is the stdin of a child. Closing it ends the child: first without a signal, then by SIGTERM after grace,
-// then by SIGKILL.
+// childInput is the stdin of a child. Close closes it, and waits for the child to end. If the child does not end within
+// grace, Close sends SIGTERM, and after another grace SIGKILL.
 type childInput struct {
 	io.WriteCloser
 	cmd *exec.Cmd

@@ -40,7 +40,7 @@ func TestAnswersAreBounded(t *testing.T) {
 				_, _ = io.WriteString(w, test.body)
 			}))
 			defer server.Close()
-			client := httpClient(nil, func(string) context.Context { return nil })
+			client := newHTTPClient(nil, func(string) context.Context { return nil })
 			defer client.CloseIdleConnections()
 			answer, err := client.Get(server.URL)
 			if err != nil {
@@ -73,7 +73,7 @@ func TestAnswerEndsWithItsCall(t *testing.T) {
 	}))
 	defer server.Close()
 	call, cancel := context.WithCancel(t.Context())
-	client := httpClient(nil, func(token string) context.Context {
+	client := newHTTPClient(nil, func(token string) context.Context {
 		if token != "7" {
 			t.Errorf("token %q", token)
 		}

@@ -17,14 +17,15 @@ import (
 )
 
 const (
-	// maxTries limits how often a user is asked again for an invalid value, before the question counts as cancelled.
+	// maxTries limits how often a user is asked the same question. If the last answer is still invalid, the question
+	// counts as cancelled.
 	maxTries = 5
 
 	// maxButtons is the maximum number of values that are offered as buttons; more values are offered as a list.
 	maxButtons = 8
 )
 
-// elicit asks the user of the call that ctx belongs to. Hiding the question cancels it.
+// elicit asks the user of the call to which ctx belongs. If the user hides the question, it is cancelled.
 func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 	f, err := newForm(p)
 	if err != nil {
@@ -35,7 +36,7 @@ func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error)
 		if err != nil {
 			return nil, err
 		}
-		answer, err := tools.Ask(ctx, canvas)
+		answer, err := tools.AskPerson(ctx, canvas)
 		if err != nil {
 			return nil, err
 		}
@@ -58,8 +59,8 @@ func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error)
 	return &mcp.ElicitResult{Action: "cancel"}, nil
 }
 
-// form is a question to a user: a canvas with an input for each requested value, or with a button for each choice if only one
-// choice is requested.
+// form is a question to a user. It is shown as a canvas with an input for each requested value. If only one choice is
+// requested, the canvas has a button for each choice instead.
 type form struct {
 	message string
 	fields  []*field
@@ -76,7 +77,7 @@ type field struct {
 	input    string   // what the user has entered so far
 }
 
-// property is the requested schema of a value: one of MCP's PrimitiveSchemaDefinition.
+// property is the schema of a requested value. It is one of MCP's PrimitiveSchemaDefinition.
 type property struct {
 	Type        string          `json:"type"` // string, number, integer, boolean, array (several of the choices)
 	Title       string          `json:"title"`
@@ -87,7 +88,7 @@ type property struct {
 	Items *options `json:"items"`
 }
 
-// options holds the values that a schema allows, in all forms in which schemas list them.
+// options holds the values that a schema allows. It has a field for each form in which schemas list them.
 type options struct {
 	Enum      []string `json:"enum"`
 	EnumNames []string `json:"enumNames"`
@@ -113,7 +114,8 @@ func newForm(p *mcp.ElicitParams) (*form, error) {
 	if err := json.Unmarshal(schema, &requestedSchema); err != nil {
 		return nil, fmt.Errorf("requestedSchema: %w", err)
 	}
-	// The SDK loses the schema's own order. So required values come first, in the order in which "required" lists them.
+	// The SDK does not keep the order of properties in the schema. So required values come first, in the order of
+	// "required", and then the others, sorted by name.
 	names := slices.Concat(requestedSchema.Required, slices.Sorted(maps.Keys(requestedSchema.Properties)))
 	for i, name := range names {
 		if schema, ok := requestedSchema.Properties[name]; ok && !slices.Contains(names[:i], name) {
@@ -123,8 +125,8 @@ func newForm(p *mcp.ElicitParams) (*form, error) {
 	return f, nil
 }
 
-func newField(schema property, name string, index int, required bool) *field {
-	f := &field{property: schema, name: name, id: "value-" + strconv.Itoa(index), required: required}
+func newField(schema property, name string, index int, isRequired bool) *field {
+	f := &field{property: schema, name: name, id: "value-" + strconv.Itoa(index), required: isRequired}
 	listed := schema.options
 	if schema.Type == "array" && schema.Items != nil {
 		listed = *schema.Items
@@ -144,7 +146,7 @@ func newField(schema property, name string, index int, required bool) *field {
 	return f
 }
 
-// initialInput returns the schema's default, as a user would enter it.
+// initialInput returns the default value of the schema as text, in the form in which a user would enter it.
 func (f *field) initialInput() string {
 	var one string
 	var several []string
@@ -168,7 +170,8 @@ func (f *field) initialInput() string {
 
 func (f *field) label() string { return cmp.Or(f.Title, f.name) }
 
-// element is an element of a canvas. HTML in texts and list items is escaped: a server must not supply markup.
+// element is an element of a canvas. HTML in its texts and list items is escaped, because a server must not supply
+// markup.
 type element map[string]any
 
 func paragraph(text string) element {
@@ -179,7 +182,7 @@ func button(label, action string) element {
 	return element{"type": "button", "label": label, "action": action}
 }
 
-// hasButtons reports whether only one choice among a few is requested.
+// hasButtons reports whether the form asks for only one value, which is a choice among at most maxButtons.
 func (f *form) hasButtons() bool {
 	return len(f.fields) == 1 && f.fields[0].Type != "array" && len(f.fields[0].choices) > 0 && len(f.fields[0].choices) <= maxButtons
 }
@@ -236,7 +239,7 @@ func (f *field) elements() (all []element) {
 	return append(all, input)
 }
 
-// parseAnswer converts the user's input to the types of the schema. If a value is invalid it sets problem.
+// parseAnswer converts the user's input to the types of the schema. It sets problem if a value is invalid.
 func (f *form) parseAnswer(action string, put map[string]any) map[string]any {
 	f.problem = ""
 	content := map[string]any{}
@@ -250,7 +253,7 @@ func (f *form) parseAnswer(action string, put map[string]any) map[string]any {
 		if text, ok := put[field.id]; ok && text != nil {
 			field.input = strings.TrimSpace(fmt.Sprint(text))
 		}
-		switch value, problem := field.value(); {
+		switch value, problem := field.convertInput(); {
 		case problem != "" && f.problem == "":
 			f.problem = field.label() + ": " + problem
 		case problem == "" && value != nil:
@@ -260,9 +263,9 @@ func (f *form) parseAnswer(action string, put map[string]any) map[string]any {
 	return content
 }
 
-// value converts the input to a value of the schema's type. An empty optional field gives nil. problem says why the
-// input is invalid.
-func (f *field) value() (value any, problem string) {
+// convertInput converts the input to a value of the schema's type. It returns nil for an optional field without input.
+// problem says why the input is invalid.
+func (f *field) convertInput() (value any, problem string) {
 	var err error
 	switch {
 	case f.input == "" && f.required:
@@ -272,7 +275,7 @@ func (f *field) value() (value any, problem string) {
 	case f.Type == "array":
 		values := []string{}
 		for one := range strings.SplitSeq(f.input, ",") {
-			chosen, ok := f.choose(strings.TrimSpace(one))
+			chosen, ok := f.findChoice(strings.TrimSpace(one))
 			if !ok {
 				return nil, fmt.Sprintf("%q is not one of these", strings.TrimSpace(one))
 			}
@@ -280,7 +283,7 @@ func (f *field) value() (value any, problem string) {
 		}
 		return values, ""
 	case f.choices != nil:
-		chosen, ok := f.choose(f.input)
+		chosen, ok := f.findChoice(f.input)
 		if !ok {
 			return nil, fmt.Sprintf("%q is not one of these", f.input)
 		}
@@ -301,8 +304,8 @@ func (f *field) value() (value any, problem string) {
 	return value, ""
 }
 
-// choose finds a choice by its label, value or number.
-func (f *field) choose(text string) (value string, ok bool) {
+// findChoice finds a choice by its label, its value or its number.
+func (f *field) findChoice(text string) (value string, ok bool) {
 	for _, c := range f.choices {
 		if strings.EqualFold(text, c.Label) || strings.EqualFold(text, c.Value) {
 			return c.Value, true

@@ -26,14 +26,15 @@ const (
 	// 2026-07-28, a server sends its questions as the response to a call.
 	legacyVersion = "2025-11-25"
 
-	// grace limits how long a child may take to end after its stdin is closed, and again after SIGTERM. The protocol
-	// asks for "a reasonable time".
+	// grace limits how long a child may take to end after its stdin is closed. The same limit applies after SIGTERM.
+	// The protocol only asks for "a reasonable time".
 	grace = 2 * time.Second
 
-	// maxUnanswered is the number of calls in a row without an answer of the server after which the link is ended.
+	// maxUnanswered is the number of consecutive calls that a server may leave unanswered before its link is ended.
 	maxUnanswered = 16
 
-	// relistPause is the time between two reads of a changed list: some servers announce a change whenever the list is read.
+	// relistPause is the minimum time between two reads of the list of tools. It is needed because some servers
+	// announce a change whenever the list is read.
 	relistPause = 5 * time.Second
 )
 
@@ -43,11 +44,12 @@ var (
 	errFailed      = errors.New("its connection has failed (details omitted because they contain the URL)")
 	errUnknownCall = errors.New("only servers of protocol 2026-07-28 or later may ask: this question does not say which call it belongs to")
 
-	// errLinkEnded means that a call did not start because its link has ended. The call can be made on another link.
+	// errLinkEnded means that a call did not start, because its link has ended. The call can be made again on another
+	// link.
 	errLinkEnded = errors.New("the link has ended before the call")
 )
 
-// link is one session with the server, and its child process if there is one.
+// link is one session with the server. If the server is a child process, the link includes that process.
 type link struct {
 	server    *Server
 	session   *mcp.ClientSession
@@ -66,7 +68,8 @@ type link struct {
 	unanswered int                        // number of calls in a row that were cancelled or timed out
 }
 
-// askingKey is the context key of a call's lock, which makes a user get one question at a time.
+// askingKey is the context key of a lock that belongs to a call. The lock ensures that the user gets only one question
+// at a time.
 type askingKey struct{}
 
 func newLink(s *Server) *link {
@@ -77,12 +80,12 @@ func newLink(s *Server) *link {
 	}
 }
 
-// dial starts or connects to the server. ctx bounds only this start. run must be called afterwards.
-func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
+// dial starts the server, or connects to it. ctx bounds only this. The caller must call serve afterwards.
+func dial(ctx context.Context, s *Server, isLegacy bool) (*link, error) {
 	l := newLink(s)
 	if s.options.URL != "" {
-		client := httpClient(s.options.Headers, l.contextOf)
-		err := l.connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.options.URL, HTTPClient: client}, legacy)
+		client := newHTTPClient(s.options.Headers, l.callContext)
+		err := l.connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.options.URL, HTTPClient: client}, isLegacy)
 		if err != nil {
 			client.CloseIdleConnections()
 		}
@@ -96,19 +99,19 @@ func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	l.process, l.stderr, l.noiseLog = cmd, &lines{log: s.options.Logger, stream: "stderr"}, &lines{log: s.options.Logger, stream: "stdout"}
 	cmd.Stderr = l.stderr
 	cmd.WaitDelay = grace // limits Wait if a descendant holds stderr open
-	startOwnGroup(cmd)
-	return l, l.connect(ctx, &commandTransport{cmd, l.noiseLog}, legacy)
+	setOwnGroup(cmd)
+	return l, l.connect(ctx, &commandTransport{cmd, l.noiseLog}, isLegacy)
 }
 
-func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool) error {
+func (l *link) connect(ctx context.Context, transport mcp.Transport, isLegacy bool) error {
 	options := &mcp.ClientSessionOptions{}
-	if legacy {
+	if isLegacy {
 		options.ProtocolVersion = legacyVersion
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "voxgate", Version: "1"}, &mcp.ClientOptions{
 		Logger:             l.server.options.Logger,
 		Capabilities:       &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}},
-		ElicitationHandler: ask,
+		ElicitationHandler: answerElicitation,
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
 			select {
 			case l.changed <- struct{}{}:
@@ -120,7 +123,7 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 			call, ok := l.calls[fmt.Sprint(r.Params.ProgressToken)]
 			l.mu.Unlock()
 			if ok {
-				tools.Progress(call, progress(r.Params))
+				tools.ReportProgress(call, encodeProgress(r.Params))
 			}
 		},
 	})
@@ -141,8 +144,8 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 	return nil
 }
 
-// run serves the link until it has ended, and then ends everything that is left of it: processes and goroutines.
-func (l *link) run() {
+// serve serves the link until it has ended. Then it ends the processes and goroutines that belong to the link.
+func (l *link) serve() {
 	defer close(l.closed)
 	closed := make(chan error, 1)
 	go func() { closed <- l.session.Wait() }()
@@ -152,18 +155,19 @@ func (l *link) run() {
 		select {
 		case <-l.endedCh:
 		case <-l.server.lifetime.Done():
-			l.giveUp(errEnded)
+			l.endLink(errEnded)
 		case err := <-closed:
 			closed <- err
-			l.giveUp(cmp.Or(l.server.withoutURL(err), errEnded))
+			l.endLink(cmp.Or(l.server.withoutURL(err), errEnded))
 		case <-changed:
-			l.relist()
+			l.refetchTools()
 			changed, later = nil, time.After(relistPause)
 		case <-later:
 			changed = l.changed
 		}
 	}
-	// The SDK waits for pending writes, which never end with a child that does not read.
+	// The session's Close waits for pending writes. These never end if the child does not read, so the child is killed
+	// then.
 	timer := time.AfterFunc(2*grace, func() {
 		if l.process != nil {
 			killGroup(l.process)
@@ -177,8 +181,8 @@ func (l *link) run() {
 	}
 	l.work.Wait()
 	if l.stderr != nil {
-		l.stderr.flush()
-		l.noiseLog.flush()
+		l.stderr.flushRest()
+		l.noiseLog.flushRest()
 	}
 	if l.server.lifetime.Err() == nil {
 		l.server.recordEnd(l.endErr, time.Since(l.startTime))
@@ -196,20 +200,21 @@ func (l *link) isAlive() bool {
 	}
 }
 
-// giveUp ends the link: no call starts on it any more, and run closes it.
-func (l *link) giveUp(why error) {
+// endLink ends the link: no more calls start on it, and serve closes it.
+func (l *link) endLink(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.endErr == nil {
-		l.endErr = why
+		l.endErr = reason
 		close(l.endedCh)
 	}
 }
 
-// list reads the server's list of tools. It returns when ctx is done or the link has ended, even if the server does not read.
-func (l *link) list(ctx context.Context) error {
+// fetchTools reads the server's list of tools. If ctx is done or the link has ended, it returns even if the server does
+// not read the request.
+func (l *link) fetchTools(ctx context.Context) error {
 	done := make(chan error, 1)
-	l.work.Go(func() { done <- l.server.list(ctx, l.session) })
+	l.work.Go(func() { done <- l.server.fetchTools(ctx, l.session) })
 	select {
 	case err := <-done:
 		return err
@@ -220,12 +225,12 @@ func (l *link) list(ctx context.Context) error {
 	}
 }
 
-// relist reads the list of tools after the server has announced a change.
-func (l *link) relist() {
+// refetchTools reads the list of tools after the server has announced a change.
+func (l *link) refetchTools() {
 	s := l.server
 	limited, cancel := context.WithTimeout(s.lifetime, startTimeout)
 	defer cancel()
-	err := l.list(limited)
+	err := l.fetchTools(limited)
 	if err == nil {
 		err = s.checkConfiguredTools()
 	}
@@ -236,8 +241,8 @@ func (l *link) relist() {
 	s.options.Logger.Info("MCP tools changed, new conversations use them", "tools", len(s.Tools()))
 }
 
-// call runs a tool, and returns when ctx is done, even if the server does not.
-func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mcp.CallToolResult, error) {
+// callTool runs a tool. If ctx is done, it returns even if the server does not answer.
+func (l *link) callTool(ctx context.Context, name string, args json.RawMessage) (*mcp.CallToolResult, error) {
 	token := strconv.FormatInt(l.server.serial.Add(1), 10)
 	limited, cancel := context.WithCancelCause(ctx)
 	if err := l.addCall(limited, token); err != nil {
@@ -278,13 +283,13 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 	cancel(nil)
 	l.removeCall(ctx, token)
 	if errors.Is(r.err, mcp.ErrSessionMissing) { // the server has lost the session, for example by a restart
-		l.giveUp(r.err)
+		l.endLink(r.err)
 	}
 	return r.result, r.err
 }
 
-// contextOf returns the context of the running call with this progress token, or nil.
-func (l *link) contextOf(token string) context.Context {
+// callContext returns the context of the running call with this progress token, or nil.
+func (l *link) callContext(token string) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.calls[token]
@@ -305,8 +310,8 @@ func (l *link) addCall(ctx context.Context, token string) error {
 	return nil
 }
 
-// removeCall unregisters a call that has ended, or was abandoned because ctx is done. It ends the link of a server that
-// no longer answers.
+// removeCall unregisters a call that has ended, or that was abandoned because ctx is done. If the server has left too
+// many calls unanswered, it ends the link.
 func (l *link) removeCall(ctx context.Context, token string) {
 	l.mu.Lock()
 	delete(l.calls, token)
@@ -316,13 +321,14 @@ func (l *link) removeCall(ctx context.Context, token string) {
 	hangs := len(l.calls) == 0 && l.unanswered >= maxUnanswered
 	l.mu.Unlock()
 	if hangs {
-		l.giveUp(errUnanswered)
+		l.endLink(errUnanswered)
 	}
 }
 
-// ask answers a question of the server. Since protocol 2026-07-28 a question is the answer to a call. In earlier
-// versions a question names no call, so it is refused: one user must never answer for another.
-func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+// answerElicitation asks the user a question of the server. Since protocol 2026-07-28 the server sends a question in
+// response to a call. In earlier versions it does not say to which call a question belongs. Such a question is refused,
+// because the wrong user could get it.
+func answerElicitation(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	asking, ok := ctx.Value(askingKey{}).(*sync.Mutex)
 	if !ok {
 		return nil, errUnknownCall
@@ -332,8 +338,8 @@ func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	return elicit(ctx, r.Params)
 }
 
-// withoutURL removes the URL, which may hold a token, from an error. An error that the SDK has flattened to text is
-// replaced.
+// withoutURL removes the URL from an error, because the URL may contain a token. If the SDK has converted the error to
+// text, withoutURL replaces it by errFailed.
 func (s *Server) withoutURL(err error) error {
 	var wrapped *url.Error
 	switch {
@@ -345,12 +351,12 @@ func (s *Server) withoutURL(err error) error {
 	return err
 }
 
-// startOwnGroup makes a process the leader of a group, which killGroup ends.
-func startOwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
-func killGroup(cmd *exec.Cmd)     { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+// setOwnGroup makes a process the leader of a new process group. killGroup ends that group.
+func setOwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+func killGroup(cmd *exec.Cmd)   { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
-// httpClient returns a client that adds headers, and follows redirects within the same host only.
-func httpClient(headers map[string]string, callOf func(token string) context.Context) *http.Client {
+// newHTTPClient returns a client that adds headers to requests. It follows only redirects within the same host.
+func newHTTPClient(headers map[string]string, callOf func(token string) context.Context) *http.Client {
 	return &http.Client{
 		Transport: &headerTransport{tools.NewTransport(), headers, callOf},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {

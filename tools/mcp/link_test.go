@@ -53,7 +53,7 @@ func newPeer(t *testing.T) *peer {
 	if err := p.link.connect(t.Context(), here, false); err != nil {
 		t.Fatal(err)
 	}
-	go p.link.run()
+	go p.link.serve()
 	return p
 }
 
@@ -84,13 +84,13 @@ func (p *peer) abandoned(t *testing.T) {
 		<-p.runs
 		cancel(tools.ErrCancelled)
 	}()
-	if _, err := p.link.call(ctx, "slow", nil); !errors.Is(err, tools.ErrCancelled) {
+	if _, err := p.link.callTool(ctx, "slow", nil); !errors.Is(err, tools.ErrCancelled) {
 		t.Error(err)
 	}
 }
 
 func (p *peer) quick(t *testing.T) error {
-	_, err := p.link.call(t.Context(), "quick", nil)
+	_, err := p.link.callTool(t.Context(), "quick", nil)
 	return err
 }
 
@@ -101,7 +101,7 @@ func TestCallAfterItsEnd(t *testing.T) {
 		defer p.close()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(tools.ErrCancelled)
-		if _, err := p.link.call(ctx, "slow", nil); !errors.Is(err, tools.ErrCancelled) {
+		if _, err := p.link.callTool(ctx, "slow", nil); !errors.Is(err, tools.ErrCancelled) {
 			t.Error(err)
 		}
 		synctest.Wait()
@@ -128,7 +128,7 @@ func TestManyAbandonedCalls(t *testing.T) {
 		done := make(chan error)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			_, err := p.link.call(ctx, "slow", nil)
+			_, err := p.link.callTool(ctx, "slow", nil)
 			done <- err
 		}()
 		<-p.runs

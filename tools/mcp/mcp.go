@@ -1,5 +1,5 @@
-// Package mcp provides the tools of an MCP server (Model Context Protocol, https://modelcontextprotocol.io): a child process
-// (stdio) or a URL (streamable HTTP).
+// Package mcp makes the tools of MCP servers (Model Context Protocol, https://modelcontextprotocol.io) available to
+// models. A server is a child process (stdio) or a URL (streamable HTTP).
 package mcp
 
 import (
@@ -24,25 +24,27 @@ import (
 )
 
 const (
-	// startTimeout bounds a restart: enough for a program from a package cache.
+	// startTimeout bounds a restart. It is enough for a program from a package cache.
 	startTimeout = 20 * time.Second
 
-	// minPause and maxPause limit the wait before a restart. A server that ends is restarted at the next call. If it ends
-	// repeatedly, the wait doubles each time.
+	// minPause and maxPause limit the wait before a restart. A server that has ended is restarted at the next call. If
+	// it ends again and again, the wait doubles each time.
 	minPause = time.Second
 	maxPause = 30 * time.Second
 
 	// maxMessage bounds a server's error text for the model, in bytes.
 	maxMessage = 500
 
-	// undelivered is the code of the SDK's own error for a message that did not reach the server; the SDK does not export it.
+	// undelivered is the code of an error that the SDK creates if a message did not reach the server. The SDK does not
+	// export this code.
 	undelivered = -32005
 
-	// maxTools is more than any model can choose from; a server lists more only by mistake.
+	// maxTools limits the tools of a server. No model can choose from more, so a longer list is a mistake of the
+	// server.
 	maxTools = 1000
 )
 
-// Options configures a server and the use of its tools.
+// Options configures an MCP server and the use of its tools.
 type Options struct {
 	Name string // name of the server in errors and the log
 
@@ -65,8 +67,8 @@ type Options struct {
 
 // Server is a connection to an MCP server, shared by all conversations. Its tools return when their context is done.
 //
-// A server that has ended, or left maxUnanswered calls in a row unanswered, is restarted at the next call. No call is
-// made twice.
+// A server is restarted at the next call if it has ended, or if it has left maxUnanswered calls in a row unanswered. A
+// call is never made twice.
 type Server struct {
 	options  Options
 	lifetime context.Context
@@ -86,8 +88,8 @@ type Server struct {
 	endErr     error         // the reason why the link is missing
 }
 
-// Connect starts or connects to the server and reads the list of its tools; ctx bounds both. Call Close when the server is
-// no longer needed.
+// Connect starts the server or connects to it, and reads the list of its tools. ctx bounds both. Call Close when the
+// server is no longer needed.
 func Connect(ctx context.Context, o Options) (*Server, error) {
 	s, err := newServer(o)
 	if err != nil {
@@ -100,18 +102,18 @@ func Connect(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Open connects like [Connect], and fails only for invalid options. If the server is down, Open returns a Server
-// without tools. That Server retries in the background until Close.
-func Open(ctx context.Context, o Options) (*Server, error) {
+// ConnectWithRetry is like [Connect], but returns an error only for invalid options. If the server is down, it returns
+// a Server without tools, which tries to start again in the background until Close.
+func ConnectWithRetry(ctx context.Context, o Options) (*Server, error) {
 	s, err := newServer(o)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.startFirst(ctx); err != nil {
 		s.options.Logger.Error("MCP server does not start, its tools are unavailable until it does", "err", err)
-		if s.current() == nil { // not if the server runs, but lacks a configured tool
+		if s.aliveLink() == nil { // not if the server runs, but lacks a configured tool
 			s.recordEnd(err, 0)
-			s.work.Go(s.keepStarting)
+			s.work.Go(s.retryUntilStarted)
 		}
 	}
 	return s, nil
@@ -129,9 +131,9 @@ func (s *Server) startFirst(ctx context.Context) error {
 	return nil
 }
 
-// keepStarting retries the first start of a server until it runs.
-func (s *Server) keepStarting() {
-	for s.current() == nil {
+// retryUntilStarted retries the first start of a server until it runs or is closed.
+func (s *Server) retryUntilStarted() {
+	for s.aliveLink() == nil {
 		s.mu.Lock()
 		pause := max(time.Until(s.retryAt), minPause)
 		s.mu.Unlock()
@@ -152,7 +154,7 @@ func newServer(o Options) (*Server, error) {
 		return nil, fmt.Errorf("MCP server %q: needs either a command or a url", o.Name)
 	}
 	if o.URL != "" {
-		// The error of url.Parse is not returned: it contains the URL, which may hold a token.
+		// The error of url.Parse is not returned, because it contains the URL, which may hold a token.
 		if to, err := url.Parse(o.URL); err != nil || (to.Scheme != "http" && to.Scheme != "https") || to.Host == "" {
 			return nil, fmt.Errorf("MCP server %q: url: must be http://host/… or https://host/…", o.Name)
 		}
@@ -162,12 +164,13 @@ func newServer(o Options) (*Server, error) {
 	}
 	o.Logger = o.Logger.With("mcp", o.Name)
 	s := &Server{options: o}
-	// The lifetime is independent of ctx, and no context values may reach the server's questions: see ask.
+	// The lifetime does not depend on ctx, because the server outlives Connect. Also, questions of the server must not
+	// get the context values of one call: see answerElicitation.
 	s.lifetime, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// Close ends the server with its running calls, and waits until everything has ended.
+// Close ends the server and its running calls, and waits until they have ended.
 func (s *Server) Close() {
 	s.mu.Lock() // nothing starts any more
 	s.stop()
@@ -179,7 +182,8 @@ func (s *Server) Close() {
 func (s *Server) start(ctx context.Context) error {
 	l, err := dial(ctx, s, s.legacy)
 	if err != nil && !s.legacy && ctx.Err() == nil {
-		// Try the older protocol: the newest one begins with a request that crashes some older servers.
+		// Try the older protocol, because some older servers crash on the request with which the newest protocol
+		// begins.
 		var older error
 		if l, older = dial(ctx, s, true); older == nil {
 			s.legacy, err = true, nil
@@ -188,9 +192,9 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.work.Go(l.run)
-	if err := l.list(ctx); err != nil {
-		l.giveUp(err)
+	s.work.Go(l.serve)
+	if err := l.fetchTools(ctx); err != nil {
+		l.endLink(err)
 		<-l.closed
 		return err
 	}
@@ -200,8 +204,8 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// current returns the link in use, or nil if it has ended.
-func (s *Server) current() *link {
+// aliveLink returns the current link, or nil if the link has ended or does not exist yet.
+func (s *Server) aliveLink() *link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link == nil || !s.link.isAlive() {
@@ -210,9 +214,10 @@ func (s *Server) current() *link {
 	return s.link
 }
 
-// getLink returns a link, and starts the server if there is none.
-func (s *Server) getLink(ctx context.Context) (*link, error) {
-	if l := s.current(); l != nil {
+// ensureLink returns the current link. If there is none, it restarts the server, and blocks until the server runs or
+// ctx is done.
+func (s *Server) ensureLink(ctx context.Context) (*link, error) {
+	if l := s.aliveLink(); l != nil {
 		return l, nil
 	}
 	select {
@@ -222,20 +227,20 @@ func (s *Server) getLink(ctx context.Context) (*link, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-s.lifetime.Done():
-		return nil, s.closedError()
+		return nil, s.newClosedError()
 	}
 }
 
-func (s *Server) closedError() error {
+func (s *Server) newClosedError() error {
 	return fmt.Errorf("the MCP server %q is closed", s.options.Name)
 }
 
-// restart returns a new link after the old one has ended. Calls are serialized.
-func (s *Server) restart() (any, error) {
+// restart waits until the old link has ended, and returns a new link. Only one goroutine at a time calls it.
+func (s *Server) restart() (newLink any, err error) {
 	s.mu.Lock()
 	if s.lifetime.Err() != nil {
 		s.mu.Unlock()
-		return nil, s.closedError()
+		return nil, s.newClosedError()
 	}
 	s.work.Add(1)
 	old := s.link
@@ -251,7 +256,7 @@ func (s *Server) restart() (any, error) {
 	wait, why := time.Until(s.retryAt), s.endErr
 	s.mu.Unlock()
 	if wait > 0 {
-		return nil, fmt.Errorf("the MCP server %q is down (%w); next retry in %v", s.options.Name, tools.Unaddressed(why),
+		return nil, fmt.Errorf("the MCP server %q is down (%w); next retry in %v", s.options.Name, tools.WithoutAddress(why),
 			wait.Round(time.Second/10))
 	}
 	limited, cancel := context.WithTimeout(s.lifetime, startTimeout)
@@ -259,24 +264,25 @@ func (s *Server) restart() (any, error) {
 	if err := s.start(limited); err != nil {
 		s.recordEnd(err, 0)
 		s.options.Logger.Error("restarting the MCP server failed", "err", err)
-		return nil, fmt.Errorf("the MCP server %q is down: %w", s.options.Name, tools.Unaddressed(err))
+		return nil, fmt.Errorf("the MCP server %q is down: %w", s.options.Name, tools.WithoutAddress(err))
 	}
 	s.options.Logger.Info("MCP server restarted")
-	return s.current(), nil
+	return s.aliveLink(), nil
 }
 
-// recordEnd records why a link has ended, and delays the next start, unless the server ran for at least maxPause.
-func (s *Server) recordEnd(why error, lasted time.Duration) {
+// recordEnd stores the reason why a link has ended. It also sets the earliest time of the next start. There is no delay
+// if the server has run for at least maxPause.
+func (s *Server) recordEnd(reason error, lifetime time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if lasted >= maxPause {
+	if lifetime >= maxPause {
 		s.retryDelay = 0
 	}
-	s.endErr, s.retryAt = why, time.Now().Add(s.retryDelay)
+	s.endErr, s.retryAt = reason, time.Now().Add(s.retryDelay)
 	s.retryDelay = min(max(2*s.retryDelay, minPause), maxPause)
 }
 
-// Tools returns the tools as last listed by the server.
+// Tools returns the tools in the newest list of the server.
 func (s *Server) Tools() []tools.Tool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,15 +292,15 @@ func (s *Server) Tools() []tools.Tool {
 // checkConfiguredTools returns an error if the server lacks one of the configured tools.
 func (s *Server) checkConfiguredTools() error {
 	for _, name := range s.options.Only {
-		if !slices.ContainsFunc(s.Tools(), func(t tools.Tool) bool { return t.Name == toolName(s.options.Prefix+name) }) {
+		if !slices.ContainsFunc(s.Tools(), func(t tools.Tool) bool { return t.Name == sanitizeToolName(s.options.Prefix+name) }) {
 			return fmt.Errorf("it has no tool %q", name)
 		}
 	}
 	return nil
 }
 
-// list reads all pages of the list of tools.
-func (s *Server) list(ctx context.Context, session *mcp.ClientSession) error {
+// fetchTools reads all pages of the list of tools.
+func (s *Server) fetchTools(ctx context.Context, session *mcp.ClientSession) error {
 	var all []tools.Tool
 	listed := 0
 	for t, err := range session.Tools(ctx, nil) {
@@ -318,16 +324,16 @@ func (s *Server) list(ctx context.Context, session *mcp.ClientSession) error {
 	return nil
 }
 
-// toolName returns a tool's name as models accept it: MCP does not restrict names.
-func toolName(name string) string {
+// sanitizeToolName converts a tool's name to a name that models accept, because MCP does not restrict names.
+func sanitizeToolName(name string) string {
 	name = strings.Map(func(r rune) rune {
-		if tools.ValidName("_" + string(r)) {
+		if tools.IsValidName("_" + string(r)) {
 			return r
 		}
 		return '_'
 	}, name)
 	name = name[:min(len(name), 127)]
-	if !tools.ValidName(name) {
+	if !tools.IsValidName(name) {
 		name = "_" + name // the name began with a digit
 	}
 	return name
@@ -344,37 +350,37 @@ func (s *Server) newTool(t *mcp.Tool) (tools.Tool, error) {
 	}
 	return tools.Tool{
 		Declaration: tools.Declaration{
-			Name: toolName(s.options.Prefix + t.Name), Title: title, Description: t.Description, Parameters: schema,
+			Name: sanitizeToolName(s.options.Prefix + t.Name), Title: title, Description: t.Description, Parameters: schema,
 			Behavior: s.options.Behavior, Scheduling: s.options.Scheduling, Timeout: s.options.Timeout, Repeats: s.options.Repeats,
 		},
 		Run: func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-			return s.call(ctx, t.Name, args)
+			return s.callTool(ctx, t.Name, args)
 		},
 	}, nil
 }
 
-// call runs one of the server's tools, and blocks until ctx is done at most. It retries on the next link if the tool
-// has certainly not run.
-func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
+// callTool runs one of the server's tools. It returns when ctx is done at the latest. If it is certain that the tool
+// has not run, it retries the call on the next link.
+func (s *Server) callTool(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
 	for forgotten := false; ; {
-		l, err := s.getLink(ctx)
+		l, err := s.ensureLink(ctx)
 		if err != nil {
 			return nil, err
 		}
-		result, err := l.call(ctx, name, args)
+		result, err := l.callTool(ctx, name, args)
 		switch {
 		case err == nil:
-			return outcome(result)
+			return convertResult(result)
 		case errors.Is(err, mcp.ErrSessionMissing) && !forgotten && ctx.Err() == nil:
 			forgotten = true
 		case !errors.Is(err, errLinkEnded):
-			return nil, s.failure(ctx, err)
+			return nil, s.describeFailure(ctx, err)
 		}
 	}
 }
 
-// failure returns the reason of a failed call, for the model.
-func (s *Server) failure(ctx context.Context, err error) error {
+// describeFailure returns the reason why a call has failed, in words for the model.
+func (s *Server) describeFailure(ctx context.Context, err error) error {
 	var refused *jsonrpc.Error
 	switch {
 	case ctx.Err() != nil:
@@ -387,6 +393,6 @@ func (s *Server) failure(ctx context.Context, err error) error {
 	case errors.As(err, &refused) && refused.Code != undelivered:
 		return fmt.Errorf("the MCP server %q refused the call: %s", s.options.Name, tools.Truncate(refused.Message, maxMessage))
 	default:
-		return fmt.Errorf("the MCP server %q cannot be reached: %w", s.options.Name, tools.Unaddressed(s.withoutURL(err)))
+		return fmt.Errorf("the MCP server %q cannot be reached: %w", s.options.Name, tools.WithoutAddress(s.withoutURL(err)))
 	}
 }

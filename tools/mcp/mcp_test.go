@@ -497,7 +497,7 @@ func TestOpenBeforeTheServer(t *testing.T) {
 		web.Close()
 	})
 	l, logger := newLogged()
-	s, err := mcp.Open(t.Context(), mcp.Options{Name: "test", URL: web.URL, Logger: logger})
+	s, err := mcp.ConnectWithRetry(t.Context(), mcp.Options{Name: "test", URL: web.URL, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -511,10 +511,10 @@ func TestOpenBeforeTheServer(t *testing.T) {
 	if got, err := run(t, t.Context(), s, "text", `{"n":1}`); got != `{"n":1}` || err != nil {
 		t.Errorf("%s, %v", got, err)
 	}
-	if _, err := mcp.Open(t.Context(), mcp.Options{Name: "test"}); err == nil {
+	if _, err := mcp.ConnectWithRetry(t.Context(), mcp.Options{Name: "test"}); err == nil {
 		t.Error("a server without command and URL is opened")
 	}
-	never, err := mcp.Open(t.Context(), mcp.Options{Name: "never", Command: []string{"/no/such/program"}, Logger: logger})
+	never, err := mcp.ConnectWithRetry(t.Context(), mcp.Options{Name: "never", Command: []string{"/no/such/program"}, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestStderr(t *testing.T) {
 				t.Errorf("%d, %v", n, err)
 			}
 		}
-		w.flush()
+		w.flushRest()
 		const want = "msg=stderr line=one\nmsg=stderr line=two\nmsg=stderr line=three\n" +
 			"msg=stderr line=xxx\nmsg=stderr line=x\nmsg=stderr line=four\n"
 		if got := strings.Replace(log.String(), strings.Repeat("x", maxLine), "xxx", 1); got != want {
@@ -62,7 +62,7 @@ func TestStderrFlood(t *testing.T) {
 				synctest.Wait()
 			}
 		}
-		w.flush()
+		w.flushRest()
 		if got := log.String(); got != want.String() {
 			t.Errorf("%s, want %s", got, want.String())
 		}
@@ -72,7 +72,7 @@ func TestStderrFlood(t *testing.T) {
 // TestStderrIsCheap: the cost of a chunk of up to 32 KiB is linear in its size, also with many short lines.
 func TestStderrIsCheap(t *testing.T) {
 	w := &lines{log: slog.New(slog.DiscardHandler)}
-	defer w.flush()
+	defer w.flushRest()
 	for _, line := range []string{"\n", "x\n"} {
 		chunk := bytes.Repeat([]byte(line), 32<<10/len(line))
 		var before, after runtime.MemStats
@@ -90,7 +90,7 @@ func TestToolName(t *testing.T) {
 		"greet": "greet", "greet (structured)": "greet__structured_", "2fa": "_2fa", "grüße/now": "gr__e_now", "a.b:c-d": "a.b:c-d",
 		strings.Repeat("x", 200): strings.Repeat("x", 127), "": "_",
 	} {
-		if got := toolName(name); got != want || name != "" && !tools.ValidName(got) {
+		if got := sanitizeToolName(name); got != want || name != "" && !tools.IsValidName(got) {
 			t.Errorf("%q became %q, want %q", name, got, want)
 		}
 	}

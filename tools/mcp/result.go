@@ -10,8 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// progress converts a server's progress notification to an object for the model.
-func progress(p *mcp.ProgressNotificationParams) json.RawMessage {
+// encodeProgress converts a server's progress notification to an object for the model.
+func encodeProgress(p *mcp.ProgressNotificationParams) json.RawMessage {
 	b, _ := json.Marshal(struct { // cannot fail with these three types
 		Progress float64 `json:"progress"`
 		Total    float64 `json:"total,omitempty"`
@@ -20,12 +20,13 @@ func progress(p *mcp.ProgressNotificationParams) json.RawMessage {
 	return b
 }
 
-// outcome converts a server's response to a tool's result: the structured content, or else a single JSON object in its text, or
-// else the text.
-func outcome(r *mcp.CallToolResult) (json.RawMessage, error) {
+// convertResult converts a server's response to a tool's result. It prefers the structured content. Otherwise the
+// result is the text, if that is a single JSON object, or an object with the text. An empty response has the result
+// nil.
+func convertResult(r *mcp.CallToolResult) (json.RawMessage, error) {
 	var parts []string
 	for _, content := range r.Content {
-		parts = append(parts, text(content))
+		parts = append(parts, contentText(content))
 	}
 	joined := strings.Join(parts, "\n")
 	if r.IsError {
@@ -35,7 +36,8 @@ func outcome(r *mcp.CallToolResult) (json.RawMessage, error) {
 		return nil, errors.New(joined)
 	}
 	if r.StructuredContent != nil {
-		// The SDK has rounded integers above 2^53; the copy as text, which servers should send along, is exact.
+		// The SDK has rounded integers above 2^53. Servers should also send the structured content as text, in which
+		// the integers are exact. So the text is used if it has the same content.
 		var same any
 		if json.Unmarshal([]byte(joined), &same) == nil && reflect.DeepEqual(same, r.StructuredContent) {
 			return json.RawMessage(joined), nil
@@ -51,8 +53,8 @@ func outcome(r *mcp.CallToolResult) (json.RawMessage, error) {
 	return json.Marshal(map[string]string{"output": joined})
 }
 
-// text returns a part of a result as text, or a note that it was omitted.
-func text(content mcp.Content) string {
+// contentText returns a part of a result as text. If the part is not text, it returns a note that the part was omitted.
+func contentText(content mcp.Content) string {
 	switch c := content.(type) {
 	case *mcp.TextContent:
 		return c.Text

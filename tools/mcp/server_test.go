@@ -158,7 +158,7 @@ func newServer(versions []string, quit <-chan struct{}) *sdk.Server {
 		<-cancelled
 		return &sdk.CallToolResult{}, nil
 	})
-	add("ask", ask)
+	add("ask", answerElicitation)
 	add("late", func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) { // ignores its cancellation
 		_ = r.Session.NotifyProgress(context.Background(), &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken()})
 		select {
@@ -192,9 +192,9 @@ func newServer(versions []string, quit <-chan struct{}) *sdk.Server {
 	return server
 }
 
-// ask elicits values with the schema in its arguments, and returns the answer. For clients of the older protocol, the SDK
-// sends the question as a request.
-func ask(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+// answerElicitation elicits values with the schema in its arguments, and returns the answer. For clients of the older
+// protocol, the SDK sends the question as a request.
+func answerElicitation(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	if len(r.Params.InputResponses) == 0 {
 		var args struct {
 			Schema  json.RawMessage `json:"schema"`

@@ -11,12 +11,13 @@ const (
 	// maxLine bounds a line of a child's stderr in the log, in bytes.
 	maxLine = 4096
 
-	// maxLines bounds the logged lines of a child's stderr per second: a stack trace, which must stay complete, has fewer.
+	// maxLines bounds the lines of a child's stderr that are logged per second. It is more than the lines of a stack
+	// trace, which must be logged completely.
 	maxLines = 100
 )
 
-// lines is a writer that logs each line written to it, except for empty lines and those above maxLines a second. Its cost is linear in
-// the input.
+// lines is a writer that logs each line written to it. It skips empty lines, and lines beyond maxLines per second. Its
+// cost is linear in the input.
 type lines struct {
 	log    *slog.Logger
 	stream string // name of the stream: stderr or stdout
@@ -73,8 +74,8 @@ func (l *lines) logDropped() {
 	l.dropped = 0
 }
 
-// flush logs the rest when the child has ended.
-func (l *lines) flush() {
+// flushRest logs the incomplete last line when the child has ended.
+func (l *lines) flushRest() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.logLine()

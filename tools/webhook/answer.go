@@ -23,12 +23,12 @@ var (
 func readResult(ctx context.Context, response *http.Response) (json.RawMessage, error) {
 	body := &io.LimitedReader{R: response.Body, N: maxAnswer + 1}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return nil, responseError(response.StatusCode, body)
+		return nil, newResponseError(response.StatusCode, body)
 	}
 	var result json.RawMessage
 	var err error
 	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind == "application/x-ndjson" {
-		result, err = readLines(ctx, body)
+		result, err = readProgressLines(ctx, body)
 	} else {
 		result, err = io.ReadAll(body)
 	}
@@ -48,8 +48,9 @@ func readResult(ctx context.Context, response *http.Response) (json.RawMessage, 
 	return result, nil
 }
 
-// readLines reads non-empty lines of JSON. It reports each line but the last as progress, and returns the last.
-func readLines(ctx context.Context, body io.Reader) (last json.RawMessage, err error) {
+// readProgressLines reads lines of JSON, and ignores empty lines. It returns the last line. It reports all lines before
+// it as progress.
+func readProgressLines(ctx context.Context, body io.Reader) (last json.RawMessage, err error) {
 	for lines := bufio.NewReader(body); err == nil; {
 		var line []byte
 		line, err = lines.ReadBytes('\n')
@@ -60,7 +61,7 @@ func readLines(ctx context.Context, body io.Reader) (last json.RawMessage, err e
 			if !json.Valid(last) {
 				return nil, errNotJSON
 			}
-			tools.Progress(ctx, tools.BuildOutcome(last, nil).Response)
+			tools.ReportProgress(ctx, tools.BuildOutcome(last, nil).Response)
 		}
 		last = line
 	}
@@ -70,9 +71,9 @@ func readLines(ctx context.Context, body io.Reader) (last json.RawMessage, err e
 	return last, err
 }
 
-// responseError returns an error for a failed request: its status, and the endpoint's own text if the body is
-// {"error":"…"}.
-func responseError(status int, body io.Reader) error {
+// newResponseError returns an error for a failed request. It contains the status, and the endpoint's own text if the
+// body is {"error":"…"}.
+func newResponseError(status int, body io.Reader) error {
 	message := fmt.Sprintf("the webhook answered %d", status)
 	if text := http.StatusText(status); text != "" {
 		message += " " + text

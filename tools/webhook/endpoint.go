@@ -15,20 +15,21 @@ import (
 	"voxgate/tools"
 )
 
-// Endpoint is an operator's URL to which messages are sent, signed in the same way as calls of webhook tools.
+// Endpoint is an operator's URL to which the gateway sends messages. They are signed in the same way as calls of
+// webhook tools.
 type Endpoint struct {
 	url    string
 	key    []byte
 	client *http.Client
 }
 
-// NewEndpoint returns an endpoint; secret is "whsec_" and base64, or the key itself.
+// NewEndpoint returns an endpoint. secret is the signing key itself, or "whsec_" followed by the key in base64.
 func NewEndpoint(address, secret string) (*Endpoint, error) {
 	to, err := url.Parse(address)
 	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" || to.User != nil {
 		return nil, errors.New("must be http://host/… or https://host/…, without a user") // the error text may contain a token
 	}
-	key, err := signingKey(secret)
+	key, err := parseSigningKey(secret)
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +41,8 @@ func NewEndpoint(address, secret string) (*Endpoint, error) {
 // Close closes idle connections.
 func (e *Endpoint) Close() { e.client.CloseIdleConnections() }
 
-// Post sends body as JSON and returns the response; more than 1 MiB is an error. id is globally unique, to detect
-// repetitions.
+// Post sends body as JSON and returns the response. A response of more than 1 MiB is an error. id must be globally
+// unique, so that the endpoint can detect repetitions.
 func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, answer []byte, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -54,13 +55,13 @@ func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, a
 	r.Header = signedHeader(e.key, id, text)
 	response, err := e.client.Do(r)
 	if err != nil {
-		return 0, nil, fmt.Errorf("the webhook cannot be reached: %w", tools.Unaddressed(err))
+		return 0, nil, fmt.Errorf("the webhook cannot be reached: %w", tools.WithoutAddress(err))
 	}
 	defer response.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return response.StatusCode, nil, fmt.Errorf("the webhook's response ended early: %w", tools.Unaddressed(err))
+		return response.StatusCode, nil, fmt.Errorf("the webhook's response ended early: %w", tools.WithoutAddress(err))
 	case len(answer) > maxAnswer:
 		return response.StatusCode, nil, errTooLarge
 	}
@@ -72,6 +73,6 @@ func signedHeader(key []byte, id string, body []byte) http.Header {
 	stamp := strconv.FormatInt(time.Now().Unix(), 10)
 	return http.Header{
 		"Content-Type": {"application/json"}, "User-Agent": {"voxgate"},
-		"Webhook-Id": {id}, "Webhook-Timestamp": {stamp}, "Webhook-Signature": {sign(key, id, stamp, body)},
+		"Webhook-Id": {id}, "Webhook-Timestamp": {stamp}, "Webhook-Signature": {signMessage(key, id, stamp, body)},
 	}
 }

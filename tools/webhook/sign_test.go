@@ -12,8 +12,8 @@ func TestSign(t *testing.T) {
 		},
 		{"raw", "s-c-0", "1700000000", `{}`, "v1,rXEnvXZvWGojTumpPySASZFZe9MBq7H1I6fOEaBgjyQ="},
 	} {
-		key, err := signingKey(test.secret)
-		if got := sign(key, test.id, test.timestamp, []byte(test.body)); err != nil || got != test.want {
+		key, err := parseSigningKey(test.secret)
+		if got := signMessage(key, test.id, test.timestamp, []byte(test.body)); err != nil || got != test.want {
 			t.Errorf("%s, want %s (%v)", got, test.want, err)
 		}
 	}

@@ -1,13 +1,15 @@
-// Package webhook makes a tool of an HTTP endpoint: a call is sent as a signed POST, and the response is the tool's result.
+// Package webhook provides tools that are HTTP endpoints. A call is sent to the endpoint as a signed POST request, and
+// the response is the tool's result.
 //
 // The request has the headers webhook-id, webhook-timestamp and webhook-signature of Standard Webhooks
 // (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md) and the body
 //
 //	{"id","name","args","session":{"id","door","caller"?,"grant"?},"input"?}
 //
-// A 2xx response is the result, as JSON; an empty one means "done". A response of type application/x-ndjson is read line by line,
-// and every line but the last is progress. {"voxgate":{"confirm":"text"}} and {"voxgate":{"ask":{"elements":[…]}}} ask the user,
-// and the same call is POSTed again with the user's input: "input": {"confirmed":true}, or the map that [tools.Ask] returns.
+// A response with a 2xx status is the result, as JSON. An empty response means "done". A response of type
+// application/x-ndjson is read line by line, and every line but the last is progress. The responses
+// {"voxgate":{"confirm":"text"}} and {"voxgate":{"ask":{"elements":[…]}}} make the gateway ask the user. It then sends
+// the same call again, with the user's input: "input": {"confirmed":true}, or the map that [tools.AskPerson] returns.
 package webhook
 
 import (
@@ -40,11 +42,12 @@ const (
 	maxErrorText = 400 // bytes of an endpoint's error text that the model gets
 
 	// connsPerHost limits the connections to an endpoint, so that a slow endpoint does not use up the sockets. Further
-	// calls wait. A conversation rarely calls more than a few tools at once.
+	// calls have to wait. The limit is high enough, because a conversation rarely calls more than a few tools at once.
 	connsPerHost     = 64
 	idleConnsPerHost = 8
 
-	// clientTimeout must be longer than the timeout of any call, which limits the request.
+	// clientTimeout is the timeout of the HTTP client. It must be longer than the timeout of any call, because the
+	// call's own timeout limits the request.
 	clientTimeout = 24 * time.Hour
 )
 
@@ -58,7 +61,8 @@ type Options struct {
 	Pool         *Pool
 }
 
-// New returns the tool. A call makes one request and never retries, because the tool may have side effects.
+// New returns the tool. A call of the tool makes one request and never retries it, because the tool may have side
+// effects.
 func New(o Options) (tools.Tool, error) {
 	to, err := url.Parse(o.URL)
 	if err != nil {
@@ -67,7 +71,7 @@ func New(o Options) (tools.Tool, error) {
 	if (to.Scheme != "http" && to.Scheme != "https") || to.Host == "" || to.User != nil {
 		return tools.Tool{}, errors.New("url: must be http://host/… or https://host/…, without a user")
 	}
-	key, err := signingKey(o.Secret)
+	key, err := parseSigningKey(o.Secret)
 	if err != nil {
 		return tools.Tool{}, err
 	}
@@ -77,7 +81,7 @@ func New(o Options) (tools.Tool, error) {
 		}
 	}
 	w := &webhook{name: o.Name, url: to, key: key, headers: o.Headers, allowPrivate: o.AllowPrivate, pool: o.Pool}
-	return tools.Tool{Declaration: o.Declaration, Run: w.call}, nil
+	return tools.Tool{Declaration: o.Declaration, Run: w.callEndpoint}, nil
 }
 
 // reservedHeaders are the headers that options must not set.
@@ -90,30 +94,30 @@ type Pool struct {
 	private *http.Client // for targets of redirects if Options.AllowPrivate is set
 }
 
-// NewPool returns a pool that trusts the certificate authorities in roots (nil: the system's).
+// NewPool returns a pool that trusts the certificate authorities in roots. nil means those of the system.
 func NewPool(roots *x509.CertPool) *Pool {
 	transport := tools.NewTransport()
 	transport.MaxConnsPerHost, transport.MaxIdleConnsPerHost = connsPerHost, idleConnsPerHost
 	transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	p := &Pool{
 		trusted: &http.Client{Transport: transport},
-		public:  guard.Client(guard.Options{Timeout: clientTimeout, RootCAs: roots}),
-		private: guard.Client(guard.Options{Timeout: clientTimeout, RootCAs: roots, AllowPrivate: true}),
+		public:  guard.NewClient(guard.Options{Timeout: clientTimeout, RootCAs: roots}),
+		private: guard.NewClient(guard.Options{Timeout: clientTimeout, RootCAs: roots, AllowPrivate: true}),
 	}
-	for _, c := range p.clients() {
+	for _, c := range p.allClients() {
 		c.CheckRedirect = tools.RefuseRedirect // the method post follows redirects itself
 	}
 	return p
 }
 
-// Close closes idle connections. Running calls end with their contexts.
+// Close closes idle connections. Running calls continue until their contexts are done.
 func (p *Pool) Close() {
-	for _, c := range p.clients() {
+	for _, c := range p.allClients() {
 		c.CloseIdleConnections()
 	}
 }
 
-func (p *Pool) clients() []*http.Client { return []*http.Client{p.trusted, p.public, p.private} }
+func (p *Pool) allClients() []*http.Client { return []*http.Client{p.trusted, p.public, p.private} }
 
 type webhook struct {
 	name         string
@@ -133,7 +137,7 @@ type request struct {
 	Input   json.RawMessage   `json:"input,omitempty"`
 }
 
-func (w *webhook) call(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+func (w *webhook) callEndpoint(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 	env := tools.EnvOf(ctx)
 	r := request{
 		ID: env.Call, Name: w.name, Args: args, Session: env.SessionInfo,
@@ -141,14 +145,14 @@ func (w *webhook) call(ctx context.Context, args json.RawMessage) (json.RawMessa
 	if len(args) == 0 {
 		r.Args = json.RawMessage("{}")
 	}
-	id := messageID(env)
+	id := newMessageID(env)
 	for round := range maxRounds {
-		answer, err := w.post(ctx, id+"-"+strconv.Itoa(round), r)
+		answer, err := w.postFollowingRedirects(ctx, id+"-"+strconv.Itoa(round), r)
 		if err != nil {
 			return nil, err
 		}
 		var isQuestion bool
-		if r.Input, isQuestion, err = askPerson(ctx, answer); err != nil {
+		if r.Input, isQuestion, err = askIfQuestion(ctx, answer); err != nil {
 			return nil, err
 		}
 		if !isQuestion {
@@ -158,9 +162,10 @@ func (w *webhook) call(ctx context.Context, args json.RawMessage) (json.RawMessa
 	return nil, fmt.Errorf("the webhook asked %d questions and did not answer", maxRounds)
 }
 
-// messageID returns a globally unique ID of a call, because a model may repeat an ID. It replaces full stops, which
-// separate the signed parts. It also replaces characters that a header cannot hold.
-func messageID(env *tools.Env) string {
+// newMessageID returns a globally unique ID for a call. The model's own ID is not enough, because a model may use it
+// again. Full stops are replaced, because they separate the signed parts of a message. Characters that a header cannot
+// contain are replaced, too.
+func newMessageID(env *tools.Env) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z') {
 			return r
@@ -169,9 +174,9 @@ func messageID(env *tools.Env) string {
 	}, env.Session+"-"+env.Call+"-"+rand.Text())
 }
 
-// askPerson asks the user if the webhook's answer is a question, and returns the user's input. asked is false if the answer
-// is not a question.
-func askPerson(ctx context.Context, answer json.RawMessage) (input json.RawMessage, asked bool, err error) {
+// askIfQuestion checks whether the webhook's answer is a question. If so, it asks the user, and returns the user's
+// input. Otherwise isQuestion is false.
+func askIfQuestion(ctx context.Context, answer json.RawMessage) (input json.RawMessage, isQuestion bool, err error) {
 	var question struct {
 		Voxgate *struct {
 			Confirm *string         `json:"confirm"`
@@ -186,15 +191,15 @@ func askPerson(ctx context.Context, answer json.RawMessage) (input json.RawMessa
 		yes, err := tools.Confirm(ctx, *q.Confirm)
 		return json.RawMessage(fmt.Sprintf(`{"confirmed":%t}`, yes)), true, err
 	case q.Ask != nil && q.Confirm == nil:
-		input, err := tools.Ask(ctx, q.Ask)
+		input, err := tools.AskPerson(ctx, q.Ask)
 		return input, true, err
 	default:
 		return nil, false, errors.New(`the webhook's question is neither {"voxgate":{"confirm":"text"}} nor {"voxgate":{"ask":{…}}}`)
 	}
 }
 
-// post sends r, follows redirects and returns the response.
-func (w *webhook) post(ctx context.Context, id string, r request) (json.RawMessage, error) {
+// postFollowingRedirects sends r, follows redirects and returns the response.
+func (w *webhook) postFollowingRedirects(ctx context.Context, id string, r request) (json.RawMessage, error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
@@ -205,7 +210,7 @@ func (w *webhook) post(ctx context.Context, id string, r request) (json.RawMessa
 	header.Set("Accept", "application/json, application/x-ndjson")
 	to, client := w.url, w.pool.trusted
 	for range maxRedirects + 1 {
-		response, err := w.send(ctx, client, to, header, body.Bytes())
+		response, err := w.sendOnce(ctx, client, to, header, body.Bytes())
 		if err != nil {
 			return nil, err
 		}
@@ -224,7 +229,7 @@ func (w *webhook) post(ctx context.Context, id string, r request) (json.RawMessa
 	return nil, fmt.Errorf("the webhook redirects more than %d times", maxRedirects)
 }
 
-func (w *webhook) send(ctx context.Context, client *http.Client, to *url.URL, header http.Header, body []byte) (*http.Response, error) {
+func (w *webhook) sendOnce(ctx context.Context, client *http.Client, to *url.URL, header http.Header, body []byte) (*http.Response, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, errors.New("the webhook redirects to an invalid address")
@@ -242,11 +247,12 @@ func (w *webhook) send(ctx context.Context, client *http.Client, to *url.URL, he
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return nil, fmt.Errorf("the webhook cannot be reached: %w", tools.Unaddressed(err))
+	return nil, fmt.Errorf("the webhook cannot be reached: %w", tools.WithoutAddress(err))
 }
 
-// signingKey returns the key for a secret. Standard Webhooks serializes it as base64 after "whsec_".
-func signingKey(secret string) ([]byte, error) {
+// parseSigningKey returns the key for a secret. In Standard Webhooks, a secret is "whsec_" followed by the key in
+// base64.
+func parseSigningKey(secret string) ([]byte, error) {
 	key := []byte(secret)
 	if text, ok := strings.CutPrefix(secret, "whsec_"); ok {
 		var err error
@@ -260,9 +266,9 @@ func signingKey(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// sign returns the webhook-signature header of Standard Webhooks, version 1: HMAC-SHA256 of id, timestamp (seconds
-// since 1970) and body, separated by full stops.
-func sign(key []byte, id, timestamp string, body []byte) string {
+// signMessage returns the webhook-signature header of Standard Webhooks, version 1. The signature is the HMAC-SHA256 of
+// id, timestamp (seconds since 1970) and body, separated by full stops.
+func signMessage(key []byte, id, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(id + "." + timestamp + "."))
 	mac.Write(body)

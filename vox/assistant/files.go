@@ -15,7 +15,8 @@ const (
 	// maxApp is the maximum size of an app, in bytes.
 	maxApp = 2 << 20
 
-	// maxFiles bounds the files of an app. maxDepth bounds the depth of its folders. maxPath bounds the length of a path, in bytes.
+	// maxFiles bounds the number of files of an app, and maxDepth the depth of its folders. maxPath bounds the length
+	// of a path, in bytes.
 	maxFiles = 40
 	maxDepth = 4
 	maxPath  = 64
@@ -26,8 +27,23 @@ type file struct{ path, text string }
 
 var titleElement = regexp.MustCompile(`(?is)<title\b[^>]*>(.*?)</title>`)
 
-// titleIn returns the title of the page of an app, in one line and cut to maxName bytes, or "".
-func titleIn(files []file) string {
+// usedTools returns the names of those tools whose packages an app's files load, by an address or an import. The result is
+// never nil.
+func usedTools(files []file, known []Entry) []string {
+	names := []string{}
+	for _, e := range known {
+		loads := regexp.MustCompile("(?i)(?:https?://[^\\s\"'`<>]+/|\\b(?:from|import)\\b\\s*\\(?\\s*[\"'`])" +
+			regexp.QuoteMeta(e.Package) + "(?:[@/\"'`]|(?:\\.min)?\\.m?js)")
+		if e.Registry == "npm" && slices.ContainsFunc(files, func(f file) bool { return loads.MatchString(f.text) }) {
+			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// pageTitle returns the title of an app's page as one line, cut to maxName bytes. It returns "" if the page has no
+// title.
+func pageTitle(files []file) string {
 	for _, f := range files {
 		if f.path != "index.html" {
 			continue
@@ -40,7 +56,7 @@ func titleIn(files []file) string {
 	return ""
 }
 
-// The marker lines that a writing model is asked to put around each file of an app.
+// The markers around each file in the answer of a writing model. The prompt asks the model to write them as lines.
 const (
 	beginFile = "<<<file "
 	beginEnd  = ">>>"
@@ -48,9 +64,10 @@ const (
 )
 
 // parseApp parses a writing model's answer: files between markers, or one HTML document, perhaps in a Markdown fence.
-// Other text is ignored. It fails if the answer is incomplete or cannot be kept.
+// It ignores other text. It fails if the answer is incomplete, or if the app cannot be stored: it has an invalid path or
+// no index.html, or exceeds a limit.
 //
-// old are the files of the version to change. Those that the answer does not contain stay.
+// old contains the files of the version that is being changed. They are kept unless the answer replaces them.
 func parseApp(answer string, old []file) ([]file, error) {
 	answer = strings.ReplaceAll(answer, "\r\n", "\n")
 	files, err := parseMarkedFiles(answer)
@@ -87,7 +104,7 @@ func parseApp(answer string, old []file) ([]file, error) {
 
 var errTooBig = fmt.Errorf("the app is larger than %d MB, which is the maximum", maxApp>>20)
 
-// mergeFiles returns the new files, and the old files that no new file replaces (by path).
+// mergeFiles returns the new files, and those old files whose path no new file has.
 func mergeFiles(files, old []file) []file {
 	for _, o := range old {
 		if !slices.ContainsFunc(files, func(f file) bool { return f.path == o.path }) {
@@ -97,7 +114,7 @@ func mergeFiles(files, old []file) []file {
 	return files
 }
 
-// diffFiles returns the changed lines of each file. Unchanged files are omitted.
+// diffFiles returns how many lines of each file were added and removed. It omits unchanged files.
 func diffFiles(old, files []file) (list []Change) {
 	for _, f := range files {
 		c := Change{File: f.path}
@@ -126,7 +143,7 @@ func diffFiles(old, files []file) (list []Change) {
 	return list
 }
 
-// parseMarkedFiles returns the files between markers; none without markers.
+// parseMarkedFiles returns the files between markers, or nil if the answer has no markers.
 func parseMarkedFiles(answer string) (files []file, err error) {
 	var open *file
 	var lines []string
@@ -154,10 +171,11 @@ func parseMarkedFiles(answer string) (files []file, err error) {
 	return files, nil
 }
 
-// fence matches a text that is one fenced block of Markdown.
+// fence matches a text that consists of one fenced Markdown block.
 var fence = regexp.MustCompile("^\\s*```[A-Za-z0-9_+-]*[ \t]*\n((?s).*\n)```\\s*$")
 
-// unfence returns the content of a fence, which models put around files in spite of their instructions.
+// unfence returns the content of a text that is fenced. It is needed because models put fences around files in spite of
+// their instructions.
 func unfence(text string) string {
 	if m := fence.FindStringSubmatch(text); m != nil {
 		return m[1]

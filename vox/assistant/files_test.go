@@ -31,6 +31,27 @@ func TestParseApp(t *testing.T) {
 	}
 }
 
+func TestUsedTools(t *testing.T) {
+	for text, want := range map[string]string{
+		`<script src="https://cdn.jsdelivr.net/npm/chart.js@4/dist/chart.umd.js"></script>`: "Chart.js",
+		`<script src="https://cdnjs.cloudflare.com/ajax/libs/Chart.js/4.4.1/chart.min.js">`: "Chart.js",
+		`<script src="https://unpkg.com/chart.js"></script>`:                                "Chart.js",
+		`import { createClient } from 'https://esm.sh/@supabase/supabase-js@2';`:            "Supabase",
+		"import dj from \"django\"; const l = await import('leaflet')":                      "Leaflet",
+		`import L from "https://esm.sh/leaflet-draw@1"; el.classList.add('leaflet')`:        "",
+		`<a href="https://leafletjs.com">Made without Leaflet</a>`:                          "",
+	} {
+		var known []Entry
+		for _, id := range []string{"chartjs", "supabase", "leaflet", "django"} {
+			e, _ := Find(id)
+			known = append(known, e)
+		}
+		if got := usedTools([]file{{"index.html", "<p>"}, {"app.js", text}}, known); got == nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func FuzzParseApp(f *testing.F) {
 	f.Add("<<<file index.html>>>\n<p>\n<<<end>>>\n<<<file js/app.js>>>\nx\n<<<end>>>\n")
 	f.Add("```html\n<!doctype html><html></html>\n```")

@@ -11,13 +11,13 @@ import (
 	"voxgate/tools"
 )
 
-// progressInterval is the minimum interval of progress messages to the client.
+// progressInterval is the minimum time between two progress messages to the client.
 const progressInterval = 300 * time.Millisecond
 
-// maxAnswer bounds an answer, in bytes: an app, its markers, and the model's text around it.
+// maxAnswer bounds an answer of the writing model, in bytes. The answer contains an app, its markers, and other text.
 const maxAnswer = maxApp + 256<<10
 
-// writerPrompt asks a writing model for an app. It contains the markers of a file.
+// writerPrompt asks a writing model for an app. It shows the model the markers around a file.
 const writerPrompt = `You write small, complete web apps. Write the app that is described at the end.
 
 Answer with the app's files and nothing else. Each file stands between two lines of its own:
@@ -48,13 +48,13 @@ func (s *Status) describe() string {
 	return b.String()
 }
 
-// writerTask returns the prompt for a new app. Text from the conversation is quoted: it describes the app and cannot change the
-// rules.
+// writerTask returns the prompt for a new app. Text from the conversation is quoted, so that it can describe the app
+// but cannot change the rules.
 func writerTask(prompt string, s Status) string {
 	var b strings.Builder
 	b.WriteString(writerPrompt)
 	b.WriteString(s.describe())
-	fmt.Fprintf(&b, "\nThe app, in the person's words: %s\n", tools.Encode(prompt))
+	fmt.Fprintf(&b, "\nThe app, in the person's words: %s\n", tools.EncodeOrEmpty(prompt))
 	return b.String()
 }
 
@@ -70,16 +70,16 @@ func changeTask(wish string, files []file, s Status) string {
 		fmt.Fprintf(&b, "%s%s%s\n%s\n%s\n", beginFile, f.path, beginEnd, strings.TrimSuffix(f.text, "\n"), endFile)
 	}
 	b.WriteString(s.describe())
-	fmt.Fprintf(&b, "\nThe change, in the person's words: %s\n", tools.Encode(wish))
+	fmt.Fprintf(&b, "\nThe change, in the person's words: %s\n", tools.EncodeOrEmpty(wish))
 	return b.String()
 }
 
-// generateApp asks the user for consent, generates the app, and keeps it.
+// generateApp asks the user for consent, generates the app, and stores it.
 func (d *Desk) generateApp(ctx context.Context, a struct{ Prompt, Name string }) (json.RawMessage, error) {
-	if err := d.canWrite(); err != nil {
+	if err := d.checkCanWrite(); err != nil {
 		return nil, err
 	}
-	end, err := d.Project.begin()
+	end, err := d.Project.beginWriting()
 	if err != nil {
 		return nil, err
 	}
@@ -91,13 +91,13 @@ func (d *Desk) generateApp(ctx context.Context, a struct{ Prompt, Name string })
 	if err := d.askConsent(ctx, "Generate this app?", a.Prompt); err != nil {
 		return nil, err
 	}
-	return d.writeVersion(ctx, s.nameFor(a.Name, a.Prompt), a.Prompt, writerTask(a.Prompt, s), nil, 0, end)
+	return d.writeVersion(ctx, s.uniqueAppName(a.Name, a.Prompt), a.Prompt, writerTask(a.Prompt, s), nil, 0, end)
 }
 
-// changeApp generates a new version of an app. The model calls it only when the user has requested a change, so it asks
-// for no consent. Each version needs a request.
+// changeApp generates a new version of an app. It does not ask for consent, because the model calls it only when the
+// user has requested a change. Each version needs a new request of the user.
 func (d *Desk) changeApp(ctx context.Context, a struct{ Change, App string }) (json.RawMessage, error) {
-	if err := d.canWrite(); err != nil {
+	if err := d.checkCanWrite(); err != nil {
 		return nil, err
 	}
 	s := d.Project.Status()
@@ -111,7 +111,7 @@ func (d *Desk) changeApp(ctx context.Context, a struct{ Change, App string }) (j
 	if d.InputCount != nil && !d.Project.hasNewInput(d.InputCount()) {
 		return nil, errors.New("the person has said nothing since the last version; ask them what to change")
 	}
-	end, err := d.Project.begin()
+	end, err := d.Project.beginWriting()
 	if err != nil {
 		return nil, err
 	}
@@ -123,26 +123,26 @@ func (d *Desk) changeApp(ctx context.Context, a struct{ Change, App string }) (j
 	return d.writeVersion(ctx, app.Name, a.Change, changeTask(a.Change, files, s), files, app.Version, end)
 }
 
-// undoChange returns an app to the version that its current one was made from.
+// undoChange switches an app back to the version from which its current version was made.
 func (d *Desk) undoChange(_ context.Context, a struct{ App string }) (json.RawMessage, error) {
-	app, err := d.Use(a.App, 0)
+	app, err := d.SwitchVersion(a.App, 0)
 	if err != nil {
 		return nil, err
 	}
-	return tools.Encode(map[string]any{"app": app.Name, "version": app.Version, "url": app.URL}), nil
+	return tools.EncodeOrEmpty(map[string]any{"app": app.Name, "version": app.Version, "url": app.URL}), nil
 }
 
-// Use switches an app to a version, counted from 1. 0 means the version before the current one. An empty name means the
-// newest app.
-func (d *Desk) Use(name string, version int) (App, error) {
-	app, err := d.Project.use(name, version)
+// SwitchVersion switches an app to a version, counted from 1. 0 means the version before the current one. An empty name means
+// the newest app.
+func (d *Desk) SwitchVersion(name string, version int) (App, error) {
+	app, err := d.Project.switchVersion(name, version)
 	if err == nil {
 		d.Act(readyAction(app))
 	}
 	return app, err
 }
 
-func (d *Desk) canWrite() error {
+func (d *Desk) checkCanWrite() error {
 	switch {
 	case d.Workspace == nil:
 		return errors.New("apps cannot be generated here: the operator has set no workspace for them")
@@ -152,7 +152,8 @@ func (d *Desk) canWrite() error {
 	return nil
 }
 
-// askConsent asks the user on the screen, if there is one, and makes the model ask aloud. The first answer counts.
+// askConsent asks the user for consent. If there is a screen, it shows the question there; it also makes the model ask
+// aloud. It blocks until the first of the two answers, for tools.PersonTimeout at most.
 func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	costs := ""
 	if !d.Free {
@@ -164,8 +165,8 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	}
 	answer, settled := d.Project.openQuestion(sent)
 	defer settled()
-	tools.Progress(ctx, tools.Encode(map[string]any{
-		"status": "not begun: the person must agree first", "costs": !d.Free,
+	tools.ReportProgress(ctx, tools.EncodeOrEmpty(map[string]any{
+		"status": "not begun: the person must agree first",
 		"next": "Ask the person in a few words: " + question + costs + " When they have answered aloud or by typing, call answer_question. " +
 			"They can answer on the screen, too. Do not call this tool again meanwhile.",
 	}))
@@ -205,15 +206,18 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	return r.err
 }
 
-// writeVersion generates a version of an app, keeps it, and shows it. old holds the files of the version to change, and
-// from is its number. For a new app they are nil and 0. end is called before the version is shown.
-func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []file, from int, end func()) (json.RawMessage, error) {
+// writeVersion generates a version of an app, stores it, and shows it. If an app is changed, old holds the files of the
+// previous version, and baseVersion is the number of that version. For a new app they are nil and 0. endWriting is
+// called before the new version is shown.
+func (d *Desk) writeVersion(
+	ctx context.Context, name, wish, task string, old []file, baseVersion int, endWriting func(),
+) (json.RawMessage, error) {
 	sent := 0
 	if d.InputCount != nil {
 		sent = d.InputCount()
 	}
 	d.Project.recordWriting(name, sent)
-	tools.Progress(ctx, tools.Encode(map[string]string{
+	tools.ReportProgress(ctx, tools.EncodeOrEmpty(map[string]string{
 		"app": name, "status": "It is being written. That takes a few minutes. You will be told when it is ready.",
 	}))
 	answer, err := d.generate(ctx, name, task)
@@ -224,16 +228,17 @@ func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []
 	if err != nil {
 		return nil, err
 	}
-	v := Version{Wish: tools.Truncate(wish, 200), From: from}
-	if from > 0 {
+	known := d.Project.Status().Tools
+	v := Version{Wish: tools.Truncate(wish, 200), From: baseVersion, Uses: usedTools(files, known)}
+	if baseVersion > 0 {
 		if v.Changes = diffFiles(old, files); v.Changes == nil {
 			return nil, errors.New("the writing model has changed nothing")
 		}
-		if title := titleIn(files); title != titleIn(old) {
+		if title := pageTitle(files); title != pageTitle(old) {
 			v.Title = title
 		}
 	}
-	if v.URL, err = d.Workspace.save(files); err != nil {
+	if v.URL, err = d.Workspace.saveApp(files); err != nil {
 		return nil, fmt.Errorf("the app was written and could not be kept in the workspace: %w", err)
 	}
 	for _, f := range files {
@@ -243,17 +248,20 @@ func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []
 	if err != nil {
 		return nil, err
 	}
-	// The client may request the next version at once.
-	end()
+	// endWriting is called before the client is told, because the client may request the next version at once.
+	endWriting()
 	d.Act(readyAction(app))
 	result := map[string]any{"app": name, "url": app.URL, "files": app.Files, "version": app.Version}
 	if app.Title != "" {
 		result["title"] = app.Title
 	}
-	if from > 0 {
+	if len(known) > 0 {
+		result["uses"] = v.Uses
+	}
+	if baseVersion > 0 {
 		result["changes"] = v.Changes
 	}
-	return tools.Encode(result), nil
+	return tools.EncodeOrEmpty(result), nil
 }
 
 // generate generates the app and reports progress to the client.

@@ -122,6 +122,9 @@ func TestGenerateApp(t *testing.T) {
 	if err != nil || string(script) != "console.log('</html>');\n" {
 		t.Errorf("%q, %v", script, err)
 	}
+	if fmt.Sprint(got["uses"]) != "[]" {
+		t.Errorf("it uses %v", got["uses"])
+	}
 	progress, ready := c.all("app_progress"), c.all("app_ready")
 	if len(progress) == 0 || progress[0].App != "Tetris" || len(ready) != 1 || ready[0].App != "Tetris" || ready[0].URL != url ||
 		len(ready[0].Files) != 2 {
@@ -489,7 +492,7 @@ func TestChangeApp(t *testing.T) {
 	if failure != "" || third["version"] != 3.0 || d.Project.Status().Apps[0].Versions[2].From != 1 {
 		t.Error(third, failure)
 	}
-	if _, err := d.Use("Tetris", 2); err != nil || d.Project.Status().Apps[0].URL != second["url"] {
+	if _, err := d.SwitchVersion("Tetris", 2); err != nil || d.Project.Status().Apps[0].URL != second["url"] {
 		t.Error(err)
 	}
 	said++
@@ -505,10 +508,10 @@ func TestChangeApp(t *testing.T) {
 	if failure != "" || fifth["title"] != "Blocks & Rows" || fifth["version"] != 5.0 {
 		t.Error("a change keeps the title:", fifth, failure)
 	}
-	if app, err := d.Use("Tetris", 3); err != nil || app.Title != "" {
+	if app, err := d.SwitchVersion("Tetris", 3); err != nil || app.Title != "" {
 		t.Error("an earlier version has its earlier title:", app, err)
 	}
-	if _, err := d.Use("Tetris", 6); err == nil {
+	if _, err := d.SwitchVersion("Tetris", 6); err == nil {
 		t.Error("there is no sixth version")
 	}
 	said++

@@ -13,13 +13,14 @@ import (
 	"voxgate/tools"
 )
 
-// maxWritten limits the app versions of one conversation, and maxApps the apps of a project. Each is a long, costly
-// answer of a writing model.
+// maxWritten limits the app versions that one conversation may write. maxApps limits the apps of a project. The limits
+// are low, because each version is a long, costly answer of a writing model.
 const (
 	maxWritten = 30
 	maxApps    = 10
 
-	// maxVersions is the maximum number of versions of an app. It bounds the project's file, which lists all versions.
+	// maxVersions is the maximum number of versions of an app. It limits the size of the project's file, which lists
+	// all versions.
 	maxVersions = 30
 )
 
@@ -27,7 +28,7 @@ const (
 const maxName = 40
 
 // Project holds a user's tools and generated apps. It is safe for concurrent use. A project in a workspace outlives its
-// conversation. Each change reads and writes its file, so two conversations may share it.
+// conversation. Two conversations may share it, because each change reads and writes the project's file.
 type Project struct {
 	id        string
 	workspace *Workspace // nil if the project is not kept after the conversation
@@ -42,7 +43,8 @@ type Project struct {
 	question      *question // nil: no question is open
 }
 
-// question is an open question to the user. If the user answers aloud or by typing, the model passes the answer on.
+// question is an open question to the user. If the user answers aloud or by typing, the model passes the answer on to
+// the question.
 type question struct {
 	inputCount int       // number of user inputs when the question was asked
 	answer     chan bool // has room for one
@@ -68,6 +70,7 @@ type Version struct {
 	Wish    string   `json:"wish"`              // the request, cut to 200 bytes
 	From    int      `json:"from,omitempty"`    // number of the version that it changes (0: none)
 	Changes []Change `json:"changes,omitempty"` // changed lines since that version
+	Uses    []string `json:"uses"`              // names of the project's tools that its files load (nil: not known)
 }
 
 // Change counts the changed lines of a file.
@@ -116,7 +119,8 @@ func (s *Status) clone() Status {
 	return c
 }
 
-// update changes the project, and writes its file if it is kept. After an error it is unchanged.
+// update changes the project. If the project is in a workspace, it also writes the project's file. After an error, the
+// project is unchanged.
 func (p *Project) update(change func(s *Status) error) error {
 	p.changeMu.Lock()
 	defer p.changeMu.Unlock()
@@ -137,7 +141,7 @@ func (p *Project) update(change func(s *Status) error) error {
 	return nil
 }
 
-// addTool adds a tool. It fails if the project has it already.
+// addTool adds a tool. It fails if the project already has the tool.
 func (p *Project) addTool(e Entry) error {
 	return p.update(func(s *Status) error {
 		if slices.ContainsFunc(s.Tools, func(t Entry) bool { return t.ID == e.ID }) {
@@ -155,7 +159,7 @@ func (p *Project) setPlace(place string) error {
 	})
 }
 
-// findApp returns an app by name, or the newest if name is empty.
+// findApp returns the app with this name, or the newest app if name is empty.
 func (s *Status) findApp(name string) (*App, error) {
 	if len(s.Apps) == 0 {
 		return nil, errors.New("there is no app yet; generate_app makes one")
@@ -178,8 +182,8 @@ func (s *Status) findApp(name string) (*App, error) {
 	return nil, fmt.Errorf("there is no app %q, but these: %s", tools.Truncate(name, maxName), strings.Join(names, ", "))
 }
 
-// show switches the app to a version.
-func (a *App) show(version int) error {
+// setVersion switches the app to a version.
+func (a *App) setVersion(version int) error {
 	if version < 1 || version > len(a.Versions) {
 		return fmt.Errorf("%s has no version %d; it has %d", a.Name, version, len(a.Versions))
 	}
@@ -188,8 +192,8 @@ func (a *App) show(version int) error {
 	return nil
 }
 
-// use switches an app to a version. 0 means the version from which the current version was made.
-func (p *Project) use(name string, version int) (shown App, err error) {
+// switchVersion switches an app to a version. 0 means the version from which the current version was made.
+func (p *Project) switchVersion(name string, version int) (app App, err error) {
 	err = p.update(func(s *Status) error {
 		a, err := s.findApp(name)
 		if err != nil {
@@ -200,15 +204,16 @@ func (p *Project) use(name string, version int) (shown App, err error) {
 				return fmt.Errorf("%s has no earlier version to return to", a.Name)
 			}
 		}
-		err = a.show(version)
-		shown = *a
+		err = a.setVersion(version)
+		app = *a
 		return err
 	})
-	return shown, err
+	return app, err
 }
 
-// begin marks the project as busy with an app, or fails if it is busy already. The caller must call end, once or more.
-func (p *Project) begin() (end func(), err error) {
+// beginWriting marks the project as busy with an app. It fails if the project is already busy. The caller must call
+// endWriting at least once.
+func (p *Project) beginWriting() (endWriting func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -218,7 +223,7 @@ func (p *Project) begin() (end func(), err error) {
 		return nil, fmt.Errorf("this conversation has written %d versions of apps, which is the maximum", maxWritten)
 	}
 	p.busy = true
-	return sync.OnceFunc(p.end), nil
+	return sync.OnceFunc(p.endWriting), nil
 }
 
 // recordWriting records that an app is being written. inputCount is the number of user inputs counted so far.
@@ -239,7 +244,7 @@ func (p *Project) hasNewInput(inputCount int) bool {
 }
 
 // addVersion adds a finished app, or a new version of an existing one.
-func (p *Project) addVersion(name, prompt string, v Version) (kept App, err error) {
+func (p *Project) addVersion(name, prompt string, v Version) (app App, err error) {
 	err = p.update(func(s *Status) error {
 		i := slices.IndexFunc(s.Apps, func(a App) bool { return a.Name == name })
 		if i < 0 {
@@ -250,23 +255,23 @@ func (p *Project) addVersion(name, prompt string, v Version) (kept App, err erro
 			v.Title = a.Versions[v.From-1].Title
 		}
 		a.Versions = append(a.Versions, v)
-		err := a.show(len(a.Versions))
-		kept = *a
+		err := a.setVersion(len(a.Versions))
+		app = *a
 		return err
 	})
-	return kept, err
+	return app, err
 }
 
-// end marks the project as not busy any more.
-func (p *Project) end() {
+// endWriting marks the project as no longer busy.
+func (p *Project) endWriting() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy, p.status.Writing = false, ""
 }
 
-// openQuestion records a question to the user. inputCount counts the inputs so far. The caller must call settled when
-// the question is closed.
-func (p *Project) openQuestion(inputCount int) (answer <-chan bool, settled func()) {
+// openQuestion records a question to the user. inputCount is the number of user inputs so far. The caller must call
+// closeQuestion, even if the question was answered.
+func (p *Project) openQuestion(inputCount int) (answer <-chan bool, closeQuestion func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	q := &question{inputCount, make(chan bool, 1)}
@@ -280,8 +285,8 @@ func (p *Project) openQuestion(inputCount int) (answer <-chan bool, settled func
 	}
 }
 
-// answerQuestion passes on the user's spoken or typed answer. It fails if no question is open, or if the user has not spoken
-// or typed since the question; inputCount is the number of user inputs so far.
+// answerQuestion passes on the answer that the user has spoken or typed. inputCount is the number of user inputs so
+// far. It fails if no question is open, or if the user has not spoken or typed since the question.
 func (p *Project) answerQuestion(yes bool, inputCount int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -296,15 +301,16 @@ func (p *Project) answerQuestion(yes bool, inputCount int) error {
 	return nil
 }
 
-// nameFor returns the name of a new app: the given name (called), or the first words of its prompt. A number makes it unique.
-func (s *Status) nameFor(called, prompt string) string {
+// uniqueAppName returns a name for a new app. It is the suggested name, or the first words of the prompt. If another
+// app has this name, a number is appended.
+func (s *Status) uniqueAppName(suggestedName, prompt string) string {
 	plain := func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
 	}
-	words := strings.Fields(strings.Map(plain, called))
+	words := strings.Fields(strings.Map(plain, suggestedName))
 	if len(words) == 0 {
 		words = strings.Fields(strings.Map(plain, prompt))
 		words = words[:min(len(words), 4)]

@@ -1,5 +1,6 @@
-// Package assistant provides the tools of the VOX assistant, which helps a user to build web applications by talking: its registry of
-// developer tools, the project of a conversation, and the workspace that keeps generated apps.
+// Package assistant provides the tools of the VOX assistant, which helps a user to build web applications by talking.
+// It contains a registry of developer tools, the project of a conversation, and the workspace that stores generated
+// apps.
 package assistant
 
 import (
@@ -23,7 +24,7 @@ type Entry struct {
 	Add         string   `json:"add"`      // the command that adds it to a project
 }
 
-// Domains are the domains of the registry. They must not be changed.
+// Domains lists the domains of the registry. It must not be changed.
 var Domains = []string{"general", "saas", "ai-ml", "music", "gaming", "productivity", "social", "ecommerce"}
 
 //go:embed registry.json
@@ -40,7 +41,7 @@ var registry = func() (entries []Entry) {
 // Size returns the number of entries of the registry.
 func Size() int { return len(registry) }
 
-// need describes something that a project may need, with the recommended tools for it, best first.
+// need describes something that a project may need. Its Tools are the recommended tools for that, the best first.
 type need struct {
 	Need  string   `json:"need"`
 	Words []string `json:"words"` // indicate the need; dashes separate the words of a phrase
@@ -62,7 +63,7 @@ var needs = func() (list []need) {
 }()
 
 // Find returns the entry with an ID or name, ignoring case.
-func Find(id string) (Entry, bool) {
+func Find(id string) (e Entry, ok bool) {
 	id = strings.TrimSpace(id)
 	for _, e := range registry {
 		if strings.EqualFold(e.ID, id) || strings.EqualFold(e.Name, id) {

@@ -16,19 +16,19 @@ import (
 	"voxgate/tools"
 )
 
-// The registry is ranked by our own BM25, on the stems of Snowball's English stemmer. bleve v2.6.3 ranks the same way,
-// but would make the gateway 10 MB (a quarter) larger. This whole package adds 0.4 MB. We found no maintained library
-// with only BM25.
+// The registry is ranked by our own BM25, on the stems of Snowball's English stemmer. The library bleve v2.6.3 ranks
+// the same way, but would make the gateway 10 MB (a quarter) larger, while this whole package adds only 0.4 MB. We
+// found no maintained library with only BM25.
 
-// bm25K1 and bm25B are BM25's usual constants: S. Robertson and H. Zaragoza, The Probabilistic Relevance Framework: BM25 and
-// Beyond, 2009, 3.2.
+// bm25K1 and bm25B are the usual constants of BM25. They are from S. Robertson and H. Zaragoza, The Probabilistic
+// Relevance Framework: BM25 and Beyond, 2009, 3.2.
 const (
 	bm25K1 = 1.2
 	bm25B  = 0.75
 )
 
-// The weights of a word by its place in an entry (BM25F, the same work, 3.6). The domain has the least weight, because
-// many entries share it.
+// The weight of a word depends on its place in an entry (BM25F, in the same work, 3.6). The domain has the lowest
+// weight, because many entries share it.
 const (
 	nameWeight        = 3
 	tagWeight         = 2
@@ -53,10 +53,10 @@ var registryIndex = sync.OnceValue(func() *index {
 				terms[t] += weight
 			}
 		}
-		note(unique(termsOf(e.Name+" "+e.ID)), nameWeight) // the name and the ID are spellings of the same words
-		note(termsOf(strings.Join(e.Tags, " ")), tagWeight)
-		note(termsOf(e.Description), descriptionWeight)
-		note(termsOf(e.Domain), domainWeight)
+		note(sortUnique(stemWords(e.Name+" "+e.ID)), nameWeight) // the name and the ID are spellings of the same words
+		note(stemWords(strings.Join(e.Tags, " ")), tagWeight)
+		note(stemWords(e.Description), descriptionWeight)
+		note(stemWords(e.Domain), domainWeight)
 		length := 0.0
 		for t, n := range terms {
 			x.entryCount[t]++
@@ -67,7 +67,8 @@ var registryIndex = sync.OnceValue(func() *index {
 	return x
 })
 
-// score returns the BM25 score of an entry of the registry for the terms of a query; 0 means that no term matches.
+// score returns the BM25 score of an entry for the terms of a query. entry is an index in the registry. The score is 0
+// if no term matches.
 func (i *index) score(entry int, query []string) (sum float64) {
 	for _, t := range query {
 		if n := i.terms[entry][t]; n > 0 {
@@ -78,9 +79,9 @@ func (i *index) score(entry int, query []string) (sum float64) {
 	return sum
 }
 
-// termsOf returns the stems of a text's words, without stop words. A word with punctuation, such as Next.js, is also
-// kept whole.
-func termsOf(text string) (terms []string) {
+// stemWords returns the stems of a text's words, without stop words. For a word with punctuation, such as Next.js, it
+// returns the parts and also the whole word.
+func stemWords(text string) (terms []string) {
 	mark := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.Is(unicode.Mn, r) }
 	for word := range strings.FieldsSeq(strings.ToLower(norm.NFKC.String(text))) {
 		parts := strings.FieldsFunc(word, mark)
@@ -100,20 +101,21 @@ func termsOf(text string) (terms []string) {
 	return terms
 }
 
-// unique removes duplicates: a repeated word is not a better match.
-func unique(terms []string) []string {
+// sortUnique sorts terms and removes duplicates, because a repeated word does not make a match better.
+func sortUnique(terms []string) []string {
 	slices.Sort(terms)
 	return slices.Compact(terms)
 }
 
-// minRelevance is the minimum score of a search result, as a share of the best score. An entry below it matches only a side aspect of the
-// query.
+// minRelevance is the minimum score of a search result, as a share of the best score. Entries with a lower score match
+// only a minor part of the query.
 const minRelevance = 0.65
 
-// Search returns at most `most` entries. The entries that match the query best come first, and then the tools for the needs
-// that the query mentions. domain is one of [Domains], or "" for all. Without a match it returns nil.
-func Search(query, domain string, most int) []Entry {
-	terms, name := unique(termsOf(query)), strings.TrimSpace(query)
+// Search returns at most maxResults entries. The entries that match the query best come first, and then the tools for
+// the needs that the query mentions. domain is one of [Domains], or "" for all domains. If nothing matches, Search
+// returns nil.
+func Search(query, domain string, maxResults int) []Entry {
+	terms, name := sortUnique(stemWords(query)), strings.TrimSpace(query)
 	isNamed := func(e Entry) bool {
 		return strings.EqualFold(e.ID, name) || strings.EqualFold(e.Name, name) || strings.EqualFold(e.Package, name)
 	}
@@ -124,7 +126,7 @@ func Search(query, domain string, most int) []Entry {
 			best = max(best, registryIndex().score(i, terms))
 		}
 	}
-	found := rankBy(most, func(i int, e Entry) float64 {
+	found := topEntries(maxResults, func(i int, e Entry) float64 {
 		score := registryIndex().score(i, terms)
 		switch {
 		case !inDomain(e), score < minRelevance*best && !isNamed(e):
@@ -134,7 +136,7 @@ func Search(query, domain string, most int) []Entry {
 		}
 		return score
 	})
-	stems := " " + strings.Join(termsOf(query), " ") + " "
+	stems := " " + strings.Join(stemWords(query), " ") + " "
 	single := maskPhrases(stems)
 	for _, n := range needs {
 		if words, _ := n.indications(stems, single); words == 0 {
@@ -143,7 +145,7 @@ func Search(query, domain string, most int) []Entry {
 		for _, id := range n.Tools {
 			e, _ := Find(id)
 			isKnown := slices.ContainsFunc(found, func(f Entry) bool { return f.ID == id })
-			if len(found) < most && !isKnown && !n.Last && inDomain(e) {
+			if len(found) < maxResults && !isKnown && !n.Last && inDomain(e) {
 				found = append(found, e)
 			}
 		}
@@ -151,12 +153,13 @@ func Search(query, domain string, most int) []Entry {
 	return found
 }
 
-// recommend returns at most `most` entries that fit a project best. Tools named in the summary go first. Then come the best
-// tool of each indicated need (needs.json), and then the second best of each. The project's own tools are left out.
+// recommend returns the entries that fit a project best, at most maxResults. Tools that the summary names come first,
+// then the best tool for each need that it indicates (needs.json), then the second and the third best tool for each.
+// Tools that the project already has are left out.
 //
-// Without a need, tools that match the words of the summary are used. If the summary indicates nothing, the client's
-// context is used.
-func recommend(summary string, s Status, most int) (best []Entry) {
+// If the summary neither names a tool nor indicates a need, the client's context is searched for needs. If there are
+// still no tools, recommend returns tools that match the words of the summary or the context.
+func recommend(summary string, s Status, maxResults int) (best []Entry) {
 	has := map[string]bool{}
 	for _, e := range s.Tools {
 		has[e.ID] = true
@@ -167,18 +170,19 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 	}
 	roles := map[string]bool{}
 	take := func(e Entry, again bool) {
-		if len(best) < most && !has[e.ID] && !has[strings.ToLower(e.Name)] && !has[strings.ToLower(e.Package)] && (again || !roles[e.Role]) {
+		isOwn := has[e.ID] || has[strings.ToLower(e.Name)] || has[strings.ToLower(e.Package)]
+		if len(best) < maxResults && !isOwn && (again || !roles[e.Role]) {
 			has[e.ID], roles[e.Role] = true, true
 			best = append(best, e)
 		}
 	}
-	summaryTerms := termsOf(summary)
-	for _, e := range namedIn(summaryTerms) {
+	summaryTerms := stemWords(summary)
+	for _, e := range entriesNamedIn(summaryTerms) {
 		take(e, true)
 	}
-	found := needsIn(summaryTerms)
+	found := indicatedNeeds(summaryTerms)
 	if len(found) == 0 && len(best) == 0 {
-		found = needsIn(termsOf(strings.Join(texts, " ")))
+		found = indicatedNeeds(stemWords(strings.Join(texts, " ")))
 	}
 	special := slices.DeleteFunc(slices.Clone(found), func(n need) bool { return n.Last })
 	for _, list := range [][]need{special, commonNeeds(found)} {
@@ -195,9 +199,9 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 	if len(best) > 0 {
 		return best
 	}
-	for _, terms := range [][]string{summaryTerms, termsOf(strings.Join(texts, " "))} {
-		for _, e := range rankBy(len(registry), func(i int, _ Entry) float64 {
-			if score := registryIndex().score(i, unique(terms)); score >= minScore {
+	for _, terms := range [][]string{summaryTerms, stemWords(strings.Join(texts, " "))} {
+		for _, e := range topEntries(len(registry), func(i int, _ Entry) float64 {
+			if score := registryIndex().score(i, sortUnique(terms)); score >= minScore {
 				return score
 			}
 			return 0
@@ -211,7 +215,8 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 	return best
 }
 
-// candidates returns the entries among which a model chooses: the recommended ones, then those that match the summary.
+// candidates returns the entries from which a model chooses: first the recommended ones, then other entries that match
+// the summary.
 func candidates(summary string, s Status) []Entry {
 	best := recommend(summary, s, maxCandidates)
 	for _, e := range Search(summary, "", maxCandidates) {
@@ -223,13 +228,14 @@ func candidates(summary string, s Status) []Entry {
 	return best
 }
 
-// minScore is the minimum score of a recommendation by words alone: the score of one rare word in the tags, or of two in the description.
+// minScore is the minimum score of an entry that is recommended only because of its words. It is the score of one rare
+// word in the tags, or of two in the description.
 const minScore = 4
 
-// namedIn returns the entries whose names are among the terms.
-func namedIn(terms []string) (list []Entry) {
+// entriesNamedIn returns the entries whose names are among the terms.
+func entriesNamedIn(terms []string) (list []Entry) {
 	for _, e := range registry {
-		name := termsOf(e.ID)
+		name := stemWords(e.ID)
 		isAmbiguous := english.IsStopWord(strings.ToLower(e.Name)) || commonWords[e.ID]
 		if len(name) == 1 && slices.Contains(terms, name[0]) && !isAmbiguous {
 			list = append(list, e)
@@ -238,20 +244,20 @@ func namedIn(terms []string) (list []Entry) {
 	return list
 }
 
-// commonWords are IDs that are also everyday words.
+// commonWords lists IDs of entries that are also everyday words.
 var commonWords = map[string]bool{
 	"motion": true, "sharp": true, "square": true, "paddle": true, "tone": true, "three": true, "resend": true, "convex": true,
 	"elementary": true, "notion": true, "express": true, "solid": true, "prisma": true, "mollie": true, "axum": true,
 	"expo": true, "gin": true,
 }
 
-// impliedWeight is the weight of a need that is only implied by the kind of project. A need weighs 1 for each of the user's
-// words that names it.
+// impliedWeight is the weight of a need that the kind of project implies. If the user's words name a need, its weight
+// is the number of these words.
 const impliedWeight = 0.8
 
-// needsIn returns the needs that terms indicate, the most indicated first, then the earliest. A kind of project, such
-// as a quiz, implies needs.
-func needsIn(terms []string) (list []need) {
+// indicatedNeeds returns the needs that terms indicate. The need with the highest weight comes first, and among equals
+// the need that is named earliest. Terms may also name a kind of project, such as a quiz, which implies needs.
+func indicatedNeeds(terms []string) (list []need) {
 	together := " " + strings.Join(terms, " ") + " "
 	type indicated struct {
 		need
@@ -287,7 +293,7 @@ func needsIn(terms []string) (list []need) {
 	}
 	sorted := slices.SortedFunc(maps.Values(all), func(a, b *indicated) int {
 		return cmp.Or(
-			compareFlags(b.First, a.First), compareFlags(a.Last, b.Last),
+			compareBools(b.First, a.First), compareBools(a.Last, b.Last),
 			cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at), cmp.Compare(a.Need, b.Need))
 	})
 	for _, i := range sorted {
@@ -296,8 +302,8 @@ func needsIn(terms []string) (list []need) {
 	return list
 }
 
-// commonNeeds returns the needs that every project has, such as a page. It returns nil without needs, and for a bot,
-// which has no page.
+// commonNeeds returns the needs that every project has, such as a page. It returns nil if found is empty. It also
+// returns nil for a bot, because a bot has no page.
 func commonNeeds(found []need) []need {
 	if len(found) == 0 || found[0].First {
 		return nil
@@ -305,8 +311,8 @@ func commonNeeds(found []need) []need {
 	return slices.DeleteFunc(slices.Clone(needs), func(n need) bool { return !n.Last })
 }
 
-// compareFlags orders false before true.
-func compareFlags(a, b bool) int {
+// compareBools compares two booleans. false comes before true.
+func compareBools(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -316,12 +322,13 @@ func compareFlags(a, b bool) int {
 	return -1
 }
 
-// needStems returns the stems of the words of each need, by its name. Spaces surround each word, and separate the stems of a phrase.
+// needStems maps the name of each need to the stems of its words and phrases. Each word or phrase begins and ends with
+// a space, and the stems of a phrase are separated by spaces.
 var needStems = sync.OnceValue(func() map[string][]string {
 	byNeed := map[string][]string{}
 	for _, n := range needs {
 		for _, word := range n.Words {
-			stems := " " + strings.Join(termsOf(strings.ReplaceAll(word, "-", " ")), " ") + " "
+			stems := " " + strings.Join(stemWords(strings.ReplaceAll(word, "-", " ")), " ") + " "
 			if strings.TrimSpace(stems) != "" && !slices.Contains(byNeed[n.Need], stems) {
 				byNeed[n.Need] = append(byNeed[n.Need], stems)
 			}
@@ -330,11 +337,11 @@ var needStems = sync.OnceValue(func() map[string][]string {
 	return byNeed
 })
 
-// isPhrase reports whether a value of needStems has several stems.
+// isPhrase reports whether a word of needStems is a phrase, which has several stems.
 func isPhrase(stems string) bool { return strings.Count(stems, " ") > 2 }
 
-// maskPhrases joins the words of each phrase in a text with "+", so that a word does not indicate another need. A "shopping
-// list", for example, does not indicate the need of a shop.
+// maskPhrases joins the words of each known phrase in a text with "+", so that a single word of the phrase does not
+// indicate another need. For example, a "shopping list" does not indicate that a shop is needed.
 func maskPhrases(stems string) string {
 	for _, n := range needs {
 		for _, phrase := range needStems()[n.Need] {
@@ -346,26 +353,26 @@ func maskPhrases(stems string) string {
 	return stems
 }
 
-// indications returns the number of words and phrases of the need in a text, and the position of the first. Phrases are
-// looked up in stems, and single words in the parameter single, which is the result of [maskPhrases].
-func (n *need) indications(stems, single string) (words, first int) {
-	first = len(stems)
+// indications returns how many of the need's words and phrases occur in a text, and the position of the first. It looks
+// for phrases in stems, and for single words in maskedStems, which is the result of [maskPhrases].
+func (n *need) indications(stems, maskedStems string) (words, firstIndex int) {
+	firstIndex = len(stems)
 	for _, word := range needStems()[n.Need] {
-		text := single
+		text := maskedStems
 		if isPhrase(word) {
 			text = stems
 		}
 		if at := strings.Index(text, word); at >= 0 {
 			words++
-			first = min(first, at)
+			firstIndex = min(firstIndex, at)
 		}
 	}
-	return words, first
+	return words, firstIndex
 }
 
-// rankBy returns the entries with the highest scores above 0, at most `most` of them. Entries with equal scores keep the
-// registry's order.
-func rankBy(most int, score func(i int, e Entry) float64) (best []Entry) {
+// topEntries returns the entries with the highest scores, at most maxResults. It omits entries with a score of 0.
+// Entries with equal scores keep the order of the registry.
+func topEntries(maxResults int, score func(i int, e Entry) float64) (best []Entry) {
 	type scored struct {
 		entry Entry
 		score float64
@@ -377,7 +384,7 @@ func rankBy(most int, score func(i int, e Entry) float64) (best []Entry) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
-	for _, s := range all[:min(len(all), max(most, 0))] {
+	for _, s := range all[:min(len(all), max(maxResults, 0))] {
 		best = append(best, s.entry)
 	}
 	return best

@@ -21,32 +21,35 @@ import (
 )
 
 const (
-	// maxWorkspace limits the size of all apps of a workspace, in bytes. The oldest apps beyond it are removed.
+	// maxWorkspace limits the size of all apps in a workspace, in bytes. If it is exceeded, the oldest apps are
+	// removed.
 	maxWorkspace = 256 << 20
-	// maxKept limits the app versions, and also the projects. The oldest beyond it are removed.
+	// maxKept limits the number of app versions, and also the number of projects. If it is exceeded, the oldest are
+	// removed.
 	maxKept = 1000
 
-	// maxProject bounds a project's file, in bytes. It exceeds the size of a file with ten apps, each with thirty versions of forty
+	// maxProject bounds a project's file, in bytes. It is enough for ten apps, each with thirty versions of forty
 	// files.
 	maxProject = 4 << 20
 
-	// unfinished is the name prefix of a folder that is being written.
+	// unfinished begins the name of a folder that is still being written.
 	unfinished = "unfinished-"
-	// maxUnfinished is longer than any write takes. An older folder was left by a gateway that has died.
+	// maxUnfinished is longer than any write takes. An unfinished folder that is older was left behind by a gateway
+	// that has died.
 	maxUnfinished = time.Hour
 )
 
-// Workspace keeps generated apps in a folder, one for each version, and serves them. It keeps each project in a file.
-// It is safe for concurrent use, also by several gateways.
+// Workspace stores generated apps and serves them. Each version of an app is a folder, and each project is a file. It
+// is safe for concurrent use, even by several gateways.
 type Workspace struct {
 	root   *os.Root
 	frames string     // origins whose pages may show an app in a frame, for the CSP
 	mu     sync.Mutex // serializes cleanup and changes of projects
 }
 
-// OpenWorkspace uses the folder dir for apps and projects. It removes the oldest beyond 256 MB, 1,000 versions of apps,
-// or 1,000 projects. Pages of the origins, such as "https://app.example.com", may show an app in a frame; "*" allows
-// all.
+// OpenWorkspace opens the folder dir for apps and projects. If dir has more than 256 MB, 1,000 versions of apps, or
+// 1,000 projects, it removes the oldest. Pages of the origins, such as "https://app.example.com", may show an app in a
+// frame; "*" allows all origins.
 func OpenWorkspace(dir string, origins ...string) (*Workspace, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("cannot create the workspace: %w", err)
@@ -62,7 +65,7 @@ func OpenWorkspace(dir string, origins ...string) (*Workspace, error) {
 	return w, nil
 }
 
-// CheckWorkspace returns an error if [OpenWorkspace] would fail for a folder. It leaves nothing behind.
+// CheckWorkspace returns an error if [OpenWorkspace] would fail for a folder. It leaves no files or folders behind.
 func CheckWorkspace(dir string) error {
 	at := filepath.Clean(dir)
 	folder, err := os.Stat(at)
@@ -83,14 +86,15 @@ func CheckWorkspace(dir string) error {
 	return os.Remove(trial)
 }
 
-// Close closes the folder. The apps stay.
+// Close closes the folder. It does not remove the apps.
 func (w *Workspace) Close() error { return w.root.Close() }
 
-// validApp matches the names that save gives: unguessable, with 128 random bits.
+// validApp matches the names that saveApp gives to apps. They are unguessable, with 128 random bits.
 var validApp = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
-// save keeps an app and returns its URL, relative to the gateway's root. It is atomic.
-func (w *Workspace) save(files []file) (url string, err error) {
+// saveApp stores an app and returns its URL, relative to the gateway's root. It is atomic: either all files of the app are
+// stored, or none.
+func (w *Workspace) saveApp(files []file) (url string, err error) {
 	name := rand.Text()
 	temporary := unfinished + name
 	defer func() {
@@ -112,7 +116,7 @@ func (w *Workspace) save(files []file) (url string, err error) {
 	if err := w.root.Rename(temporary, name); err != nil {
 		return "", err
 	}
-	// The app is saved, even if the cleanup fails.
+	// The error is ignored, because the app is saved even if the cleanup fails.
 	_ = w.makeRoom()
 	return appsPath + name + "/", nil
 }
@@ -129,7 +133,8 @@ func writeFiles(folder *os.Root, files []file) error {
 	return nil
 }
 
-// readFiles reads the files with these names from the version of an app that has this URL. It fails if one of them is missing.
+// readFiles reads the files with these names from a version of an app. url is the URL of that version. It fails if a
+// file is missing.
 func (w *Workspace) readFiles(url string, names []string) (files []file, err error) {
 	for _, name := range names {
 		text, err := w.root.ReadFile(filepath.FromSlash(path.Base(url) + "/" + name))
@@ -148,14 +153,15 @@ func projectFile(id string) string { return projectPrefix + id + ".json" }
 
 const projectPrefix = "project-"
 
-// OpenProject opens the project with an ID, or starts a new one with another ID. known reports whether the project existed.
-// context overrides the saved context unless it is nil. The first change writes the file.
-func (w *Workspace) OpenProject(id string, context json.RawMessage) (p *Project, known bool) {
+// OpenProject opens the project with an ID. If the project does not exist, it starts a new project with another ID, and
+// isKnown is false. If context is not nil, it replaces the saved context. The project's file is written at the first
+// change.
+func (w *Workspace) OpenProject(id string, context json.RawMessage) (p *Project, isKnown bool) {
 	p = NewProject(context)
 	p.workspace = w
 	if validProject.MatchString(id) {
 		var storedStatus Status
-		if storedStatus, known = w.loadProject(id); known {
+		if storedStatus, isKnown = w.loadProject(id); isKnown {
 			p.id = id
 			if p.status.Context == nil {
 				p.status.Context = storedStatus.Context
@@ -168,8 +174,8 @@ func (w *Workspace) OpenProject(id string, context json.RawMessage) (p *Project,
 	return p, false
 }
 
-// loadProject reads a project's file. known is false if the file does not exist or is invalid.
-func (w *Workspace) loadProject(id string) (s Status, known bool) {
+// loadProject reads a project's file. isKnown is false if the file does not exist or is invalid.
+func (w *Workspace) loadProject(id string) (s Status, isKnown bool) {
 	f, err := w.root.Open(projectFile(id))
 	if err != nil {
 		return s, false
@@ -191,7 +197,7 @@ func (w *Workspace) changeProject(id string, s *Status, change func(*Status) err
 	saved := *s
 	saved.Writing = ""
 	temporary := unfinished + rand.Text()
-	err := w.root.WriteFile(temporary, tools.Encode(saved), 0o640)
+	err := w.root.WriteFile(temporary, tools.EncodeOrEmpty(saved), 0o640)
 	if err == nil {
 		err = w.root.Rename(temporary, projectFile(id))
 	}
@@ -209,7 +215,8 @@ type storedItem struct {
 	size      int64
 }
 
-// makeRoom removes the oldest apps and projects above the limits, and leftovers of gateways that died.
+// makeRoom removes the oldest apps and projects beyond the limits. It also removes what gateways that have died left
+// behind.
 func (w *Workspace) makeRoom() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +241,7 @@ func (w *Workspace) makeRoom() error {
 			return err
 		}
 		if f.IsDir() && validApp.MatchString(f.Name()) {
-			app := storedItem{f.Name(), info.ModTime(), w.size(f.Name())}
+			app := storedItem{f.Name(), info.ModTime(), w.appSize(f.Name())}
 			all, size = append(all, app), size+app.size
 		}
 	}
@@ -257,8 +264,8 @@ func (w *Workspace) makeRoom() error {
 	return nil
 }
 
-// size returns the number of bytes in the files of an app. Unreadable files count as 0.
-func (w *Workspace) size(name string) (sum int64) {
+// appSize returns the number of bytes in the files of an app. Unreadable files count as 0.
+func (w *Workspace) appSize(name string) (sum int64) {
 	_ = fs.WalkDir(w.root.FS(), name, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil
@@ -283,27 +290,29 @@ func (w *Workspace) hasApp(url string) bool {
 // appsPath is the path of apps, relative to the gateway's root.
 const appsPath = "vox/apps/"
 
-// appPolicy keeps generated code away from the user's microphone, tokens and conversations. The sandbox has no
-// allow-same-origin. So the app has neither our storage nor our cookies, and the gateway rejects its requests ("Origin:
-// null").
+// appPolicy is the Content-Security-Policy of apps. It keeps generated code away from the user's microphone, tokens and
+// conversations. The sandbox has no allow-same-origin. So the app can access neither our storage nor our cookies, and
+// the gateway rejects its requests ("Origin: null").
 //
-// The sandbox also applies without a frame, and to windows of the app. Most apps load libraries from public hosts over
-// https.
+// The sandbox applies even if the app is not in a frame, and also to windows that the app opens. All https hosts are
+// allowed, because most apps load libraries from public hosts.
 const appPolicy = "sandbox allow-scripts allow-forms allow-modals allow-popups allow-pointer-lock allow-downloads; " +
 	"default-src 'self' 'unsafe-inline' 'unsafe-eval' https: data: blob:; object-src 'none'; base-uri 'self'; frame-ancestors "
 
-// nothingAllowed disables all permissions that a page may ask for.
+// nothingAllowed disables all permissions for which a page may ask.
 const nothingAllowed = "camera=(), microphone=(), geolocation=(), display-capture=(), usb=(), serial=(), hid=(), midi=(), " +
 	"payment=(), clipboard-read=(), screen-wake-lock=(), publickey-credentials-get=(), identity-credentials-get=()"
 
-// contentTypes are the content types of app files, all of them text. The system's table may be missing or different.
+// contentTypes maps the extensions of app files to content types, all of them text. It is used instead of the system's
+// table, which may be missing or different.
 var contentTypes = map[string]string{
 	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
 	".json": "application/json", ".map": "application/json", ".webmanifest": "application/manifest+json", ".svg": "image/svg+xml",
 	".xml": "application/xml", ".csv": "text/csv", ".md": "text/markdown",
 }
 
-// ServeHTTP serves the files of the apps. Register it for "GET /vox/apps/{app}/{file...}"; the default file is index.html.
+// ServeHTTP serves the files of the apps. It must be registered for "GET /vox/apps/{app}/{file...}". The default file
+// is index.html.
 func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	h := rw.Header()
 	h.Del("X-Frame-Options") // it would override frame-ancestors in old browsers
@@ -312,7 +321,8 @@ func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer") // the URL gives access to the app
-	// To an opaque origin, the app's own files are cross-origin. They hold no secrets from those who know the URL.
+	// The app has an opaque origin, so even its own files are cross-origin for it. Every origin may read them, because
+	// they contain no secrets from those who know the URL.
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	app, name := r.PathValue("app"), r.PathValue("file")
@@ -325,7 +335,7 @@ func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 // serveFile serves a file and reports whether it exists.
-func (w *Workspace) serveFile(rw http.ResponseWriter, r *http.Request, name string) bool {
+func (w *Workspace) serveFile(rw http.ResponseWriter, r *http.Request, name string) (exists bool) {
 	f, err := w.root.Open(filepath.FromSlash(name))
 	if err != nil {
 		return false

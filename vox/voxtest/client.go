@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
 	"voxgate/media"
@@ -31,24 +29,20 @@ const Rate = 16000
 // Serve returns an option that adds the endpoint of the VOX assistant, with a workspace.
 func Serve(t *testing.T, seen *testkit.SeenByModel, change func(*vox.Server), routes ...geminirest.Route) testkit.Option {
 	t.Helper()
-	o := emulator.Options{Espeak: emulator.NoVoice}
+	var o emulator.Options
 	if seen != nil {
 		o.Observe = seen.Record
 	}
-	model := emulator.New(o)
-	up := httptest.NewServer(model)
+	client := testkit.StartModel(t, o)
 	workspace, err := desk.OpenWorkspace(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	client := &api.Client{BaseURL: up.URL}
 	models := geminirest.New(nil, client, routes, log) // serves no calls itself; uses the gateway's host
 	t.Cleanup(func() {
 		models.Close()
 		workspace.Close()
-		model.Close()
-		up.Close()
 	})
 	return func(d *testkit.Endpoints, ho *bridge.Options) {
 		ho.Client = client
@@ -66,8 +60,8 @@ func Serve(t *testing.T, seen *testkit.SeenByModel, change func(*vox.Server), ro
 	}
 }
 
-// Client is a client as the design of the VOX assistant describes it: binary frames are audio, text frames have a
-// type.
+// Client is a client as the design of the VOX assistant describes it. Binary frames are audio, and text frames are JSON
+// messages with a type.
 type Client struct {
 	*testkit.Client
 	Ear    sync.Mutex
@@ -100,7 +94,7 @@ func Dial(t *testing.T, g *testkit.Gateway, header http.Header) *Client {
 // Fields holds the fields of a message. Each message type uses some of them.
 type Fields struct {
 	Type, SessionID, Theme, Model, Mode, Resume string
-	Role, Text                                  string
+	Role, Text, AppModel                        string
 	ID, Name, Title                             string
 	Args, Data                                  json.RawMessage
 	Action, Target, URL, App                    string
@@ -113,9 +107,9 @@ type Fields struct {
 }
 
 // Send sends a text frame.
-func (c *Client) Send(text string) { c.T.Helper(); c.SendFrame(websocket.TextMessage, []byte(text)) }
+func (c *Client) Send(text string) { c.T.Helper(); c.SendTextFrame(text) }
 
-// SendAudio sends audio as fast as it is accepted.
+// SendAudio sends audio as fast as the gateway accepts it.
 func (c *Client) SendAudio(pcm []int16) {
 	c.T.Helper()
 	for part := range slices.Chunk(pcm, Rate/50) {
@@ -123,20 +117,21 @@ func (c *Client) SendAudio(pcm []int16) {
 	}
 }
 
-// AwaitEvent waits for the next message of this type for which fits returns true; a nil fits accepts all.
-func (c *Client) AwaitEvent(kind string, fits func(Fields) bool) Fields {
+// AwaitEvent waits for the next message of this type for which matches returns true. If matches is nil, every message
+// of this type is accepted.
+func (c *Client) AwaitEvent(kind string, matches func(Fields) bool) Fields {
 	c.T.Helper()
 	var f Fields
 	_, c.Client.At = c.AwaitMatch(c.Client.At, kind, func(m testkit.Message) bool {
 		if f = (Fields{}); m.Type != "sound" {
 			m.DecodePayload(c.T, &f)
 		}
-		return f.Type == kind && (fits == nil || fits(f))
+		return f.Type == kind && (matches == nil || matches(f))
 	})
 	return f
 }
 
-// StartConversation begins a conversation; fields are additional fields of its first message.
+// StartConversation begins a conversation. fields are additional JSON fields of the start message.
 func (c *Client) StartConversation(fields string) Fields {
 	c.T.Helper()
 	c.Send(`{"type":"start"` + fields + `}`)
@@ -149,7 +144,8 @@ func (c *Client) SendText(text string) {
 	c.Send(fmt.Sprintf(`{"type":"text","text":%q}`, text))
 }
 
-// CallFunction makes the model call a function, by a typed command of the emulator, and returns the result.
+// CallFunction makes the model call a function, and returns the result. It uses a command that the emulator accepts as
+// typed text.
 func (c *Client) CallFunction(name, args string) Fields {
 	c.T.Helper()
 	c.SendText("/tool " + name + " " + args)

@@ -19,18 +19,18 @@ var Conformance = testkit.Conformance{
 	Serve: func(t *testing.T) testkit.Option { return Serve(t, nil, nil) },
 	Talkers: map[string]testkit.Talker{
 		"vox": {Dollars: 0.04, Begin: func(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
-			return talk(t, l, token, "gemini-3.8-live")
+			return dialSpeaker(t, l, token, "gemini-3.8-live")
 		}},
-		"vox, typed": {Dollars: 0.0065, Tokens: 1500, Begin: talkTyped},
+		"vox, typed": {Dollars: 0.0065, Tokens: 1500, Begin: dialTypedSpeaker},
 	},
-	SoundClients: map[string]testkit.SoundClient{"vox": {Begin: beginSound}},
+	SoundClients: map[string]testkit.SoundClient{"vox": {Begin: dialSoundCall}},
 	FillQueues:   map[string]func(*testing.T, *testkit.Gateway) func(){"vox": fillQueues},
 	Malformed:    []testkit.Malformed{{Name: "messages of VOX", Logs: 4, Send: sendMalformed}},
-	Floods:       []testkit.Flood{{Name: "VOX: text and nonsense", Dial: flood}},
+	Floods:       []testkit.Flood{{Name: "VOX: text and nonsense", Dial: dialFlooder}},
 }
 
-// talk begins a conversation with a Live model or a text model.
-func talk(t *testing.T, l *testkit.LockedGateway, token, model string) testkit.Speaker {
+// dialSpeaker begins a conversation with a Live model or a text model.
+func dialSpeaker(t *testing.T, l *testkit.LockedGateway, token, model string) testkit.Speaker {
 	c := Dial(t, l.Gateway, nil)
 	c.StartConversation(`,"model":"` + model + `","token":"` + token + `"`)
 	s := testkit.NewSocketSpeaker(c.Client, "session_end", `{"type":"text","text":"More."}`)
@@ -45,14 +45,14 @@ func talk(t *testing.T, l *testkit.LockedGateway, token, model string) testkit.S
 	return s
 }
 
-func talkTyped(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
-	s := talk(t, l, token, "gemini-2.5-flash")
+func dialTypedSpeaker(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
+	s := dialSpeaker(t, l, token, "gemini-2.5-flash")
 	long := `{"type":"text","text":"` + strings.Repeat("word ", 4000) + `"}` // the emulator sends it back
 	s.Ask = func() { _ = s.Conn.Conn.WriteMessage(websocket.TextMessage, []byte(long)) }
 	return s
 }
 
-func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
+func dialSoundCall(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
 	c := Dial(t, l.Gateway, nil)
 	c.StartConversation(`,"model":"gemini-3.8-live","token":"` + token + `"`)
 	return testkit.SoundCall{
@@ -71,7 +71,7 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 	return func() { testkit.DropConnection(c.Client) }
 }
 
-// sendMalformed sends malformed frames in a conversation, which must go on.
+// sendMalformed sends malformed frames in a conversation. The conversation must continue.
 func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases int) {
 	c := Dial(t, l.Gateway, http.Header{"Authorization": {"Bearer " + token}})
 	c.Send(`{"type":"start"}`)
@@ -81,7 +81,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 		`{"type":"start","theme":"expert","model":"gemini-3.8-live","token":"x","projectContext":{"a":1},"resume":"x"}`,
 	) {
 		cases++
-		c.SendFrame(websocket.TextMessage, []byte(bad))
+		c.SendTextFrame(bad)
 	}
 	c.SendFrame(websocket.BinaryMessage, []byte{0})
 	c.Send(`{"type":"end"}`)
@@ -90,7 +90,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 	return cases
 }
 
-func flood(t *testing.T, g *testkit.Gateway) testkit.Flooder {
+func dialFlooder(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 	c := Dial(t, g, nil)
 	c.Send(`{"type":"start"}`)
 	c.Client.AwaitEvent("ready")

@@ -21,7 +21,8 @@ const (
 	// googleURL is the server of the Gemini API.
 	googleURL = "https://generativelanguage.googleapis.com"
 
-	// stableVersion is the version of the Gemini API for all fields except the experimental ones: see LiveURL.
+	// stableVersion is the version of the Gemini API that is used unless the setup has experimental fields: see
+	// LiveURL.
 	stableVersion = "v1beta"
 
 	// alphaVersion is the version with the experimental fields. Ephemeral tokens also need it: Google's Go SDK refuses
@@ -49,8 +50,8 @@ var (
 	ErrCredentials = errors.New("the Google Cloud credentials cannot be used")
 )
 
-// Client holds the address of Google's API and the gateway's credentials. The zero value is Google's server without a
-// key. It is safe for concurrent use as long as its fields do not change.
+// Client holds the address of Google's API and the gateway's credentials. The zero value stands for Google's server,
+// without a key. It is safe for concurrent use as long as its fields do not change.
 type Client struct {
 	// APIKey is the API key, sent in the header x-goog-api-key, or "". It may be an ephemeral token ("auth_tokens/…"),
 	// which works only for Live connections. Vertex AI does not use it.
@@ -70,13 +71,13 @@ type Client struct {
 // tokenPrefix is the prefix of ephemeral tokens: https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
 const tokenPrefix = "auth_tokens/"
 
-func (c *Client) hasToken() bool {
+func (c *Client) hasEphemeralToken() bool {
 	return c.Vertex == nil && strings.HasPrefix(string(c.APIKey), tokenPrefix)
 }
 
-// endpoint returns the base URL without a trailing slash. It replaces the scheme: http or ws by `plain`, https or wss by
-// `secure`.
-func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
+// baseURL returns the base URL without a trailing slash. It replaces the scheme: http or ws by plainScheme, https or
+// wss by secureScheme.
+func (c *Client) baseURL(plainScheme, secureScheme string) (*url.URL, error) {
 	base := c.BaseURL
 	switch {
 	case base != "":
@@ -92,9 +93,9 @@ func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	}
 	switch strings.ToLower(u.Scheme) {
 	case "http", "ws":
-		u.Scheme = plain
+		u.Scheme = plainScheme
 	case "https", "wss":
-		u.Scheme = secure
+		u.Scheme = secureScheme
 	default:
 		return nil, errors.New("gemini: the base URL must begin with http, https, ws or wss")
 	}
@@ -105,22 +106,22 @@ func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	return u, nil
 }
 
-// LiveURL returns the URL of the Live API. It fails if a required setting is missing. alpha selects the experimental
+// LiveURL returns the URL of the Live API. It fails if a required setting is missing. isAlpha selects the experimental
 // version of the Gemini API.
-func (c *Client) LiveURL(alpha bool) (*url.URL, error) {
+func (c *Client) LiveURL(isAlpha bool) (*url.URL, error) {
 	if err := c.checkSettings(); err != nil {
 		return nil, err
 	}
-	u, err := c.endpoint("ws", "wss")
+	u, err := c.baseURL("ws", "wss")
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case c.Vertex != nil:
 		u.Path += "/ws/google.cloud.aiplatform." + vertexVersion + ".LlmBidiService/BidiGenerateContent"
-	case c.hasToken():
+	case c.hasEphemeralToken():
 		u.Path += "/ws/google.ai.generativelanguage." + alphaVersion + ".GenerativeService.BidiGenerateContentConstrained"
-	case alpha:
+	case isAlpha:
 		u.Path += "/ws/google.ai.generativelanguage." + alphaVersion + ".GenerativeService.BidiGenerateContent"
 	default:
 		u.Path += "/ws/google.ai.generativelanguage." + stableVersion + ".GenerativeService.BidiGenerateContent"
@@ -152,38 +153,38 @@ func (c *Client) FullName(model string) string {
 	return "projects/" + c.Vertex.Project + "/locations/" + c.Vertex.location() + "/publishers/google/models/" + short
 }
 
-// Credentials returns the headers that authenticate a request, and the secret that they contain. The secret is "" if
-// there is none.
+// Credentials returns the headers that authenticate a request, and the secret that they contain. Without a key, the
+// headers are empty and the secret is "".
 func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
 	switch {
 	case c.Vertex != nil:
-		token, err := c.Vertex.token(ctx)
+		token, err := c.Vertex.fetchTokenIfStale(ctx)
 		if err != nil {
 			return nil, "", err
 		}
 		return http.Header{"Authorization": {"Bearer " + string(token)}}, token, nil
 	case c.APIKey == "":
 		return http.Header{}, "", nil
-	case c.hasToken():
+	case c.hasEphemeralToken():
 		return http.Header{"Authorization": {"Token " + string(c.APIKey)}}, c.APIKey, nil
 	default:
 		return http.Header{"X-Goog-Api-Key": {string(c.APIKey)}}, c.APIKey, nil
 	}
 }
 
-// HandleRefusal reports whether to retry a request that was refused with an HTTP status. It discards a refused token of
-// Vertex AI.
-func (c *Client) HandleRefusal(secret Secret, status int) (retry bool) {
+// HandleRefusal reports whether to retry a request that was refused with an HTTP status: only if Vertex AI has refused
+// the access token. It then discards that token.
+func (c *Client) HandleRefusal(secret Secret, status int) (shouldRetry bool) {
 	if c.Vertex == nil || status != http.StatusUnauthorized {
 		return false
 	}
 	// Google may revoke tokens before they expire. The retry then fetches a new token.
-	c.Vertex.discard(secret)
+	c.Vertex.discardToken(secret)
 	return true
 }
 
-// Request builds a request to the REST API: a method of a model, such as "generateContent", or the list of models. With
-// an ephemeral token it returns [ErrToken].
+// Request builds a request to the REST API, which calls a method of a model, such as "generateContent". Without a
+// model, it requests the list of models. With an ephemeral token it returns [ErrToken].
 //
 // The caller must pass the status of a refusal to [Client.HandleRefusal], and must keep the secret out of logs and
 // responses.
@@ -203,10 +204,10 @@ func (c *Client) Request(ctx context.Context, httpMethod, model, method, query s
 	if err := c.checkSettings(); err != nil {
 		return nil, "", err
 	}
-	if c.hasToken() {
+	if c.hasEphemeralToken() {
 		return nil, "", ErrToken
 	}
-	u, err := c.endpoint("http", "https")
+	u, err := c.baseURL("http", "https")
 	if err != nil {
 		return nil, "", err
 	}

@@ -19,7 +19,8 @@ import (
 	"voxgate/tools"
 )
 
-// noKey is the API key that the SDK gets, because it does not work without a key. sdkTransport replaces it.
+// noKey is a placeholder for the API key, because the SDK refuses to work without a key. sdkTransport replaces it by
+// the real key.
 const noKey = "not-a-key"
 
 const (
@@ -42,10 +43,10 @@ func (c *Client) SDK(base http.RoundTripper, maxResponse int) (*genai.Client, er
 	if err := c.checkSettings(); err != nil {
 		return nil, err
 	}
-	if c.hasToken() {
+	if c.hasEphemeralToken() {
 		return nil, ErrToken
 	}
-	u, err := c.endpoint("http", "https")
+	u, err := c.baseURL("http", "https")
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +110,8 @@ type limitedBody struct {
 	size     int // bytes read so far of the response, or of the event
 }
 
-// Read implements [io.Reader]. It does not detect an event's end that is split between two reads; this is harmless,
-// because many events fit into limit.
+// Read implements [io.Reader]. It overlooks the end of an event if two reads split it, and then counts the next event
+// as a part of this one. This is harmless, because the limit is many times the length of an event.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.size += n

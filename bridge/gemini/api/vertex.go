@@ -22,7 +22,7 @@ import (
 )
 
 // Vertex is a project and location of Vertex AI, with the gateway's credentials there. It caches the access token, and
-// must not be copied. The token cache of package auth is not used for three reasons:
+// must not be copied. It does not use the token cache of package auth, because that cache has three weaknesses:
 //
 //   - it cannot discard a revoked token
 //   - a caller whose context ends still waits for the fetch
@@ -56,11 +56,11 @@ const (
 	cloudScope = "https://www.googleapis.com/auth/cloud-platform"
 
 	// renewal is the remaining lifetime at which a token is replaced. Google's tokens live for an hour. The metadata
-	// server reportedly issues a new token only in the last 5 minutes of the old one.
+	// server reportedly issues a new token only in the last 5 minutes of the old token's lifetime.
 	renewal = 5 * time.Minute
 
-	// tokenSpare is the minimum remaining lifetime of a token that is used when no new one can be fetched. A handshake
-	// fits into it.
+	// tokenSpare is the minimum remaining lifetime of a cached token that is used because no new token could be
+	// fetched. The token must remain valid until the handshake is over.
 	tokenSpare = 10 * time.Second
 
 	// fetchTimeout limits the time to fetch a token.
@@ -108,9 +108,9 @@ func (v *Vertex) Format(f fmt.State, _ rune) {
 
 var errNoToken = fmt.Errorf("no token within %v: %w", fetchTimeout, context.DeadlineExceeded)
 
-// token returns the cached token, or fetches a new one if the cached one expires soon. Concurrent callers share one
-// fetch. If it fails, the cached token is used until it expires.
-func (v *Vertex) token(ctx context.Context) (Secret, error) {
+// fetchTokenIfStale returns the cached token, or fetches a new one if the cached one expires soon. Concurrent callers
+// share one fetch, which blocks for fetchTimeout at most. If it fails, the cached token is used until it expires.
+func (v *Vertex) fetchTokenIfStale(ctx context.Context) (Secret, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
@@ -135,32 +135,32 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	return "", err
 }
 
-// cachedToken returns the cached token if it is valid for longer than d, or "". A token without an expiry time never
-// expires.
-func (v *Vertex) cachedToken(d time.Duration) Secret {
+// cachedToken returns the cached token if it is valid for longer than minLifetime, or "". A token without an expiry
+// time never expires.
+func (v *Vertex) cachedToken(minLifetime time.Duration) Secret {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.cached == nil || !v.cached.Expiry.IsZero() && time.Until(v.cached.Expiry) <= d {
+	if v.cached == nil || !v.cached.Expiry.IsZero() && time.Until(v.cached.Expiry) <= minLifetime {
 		return ""
 	}
 	return Secret(v.cached.Value)
 }
 
 // renew fetches a token and caches it, unless another caller has just done so. It returns the token, a [Secret].
-func (v *Vertex) renew() (any, error) {
+func (v *Vertex) renew() (token any, err error) {
 	if token := v.cachedToken(renewal); token != "" {
 		return token, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
-	token, err := v.fetch(ctx)
+	fresh, err := v.fetchToken(ctx)
 	if err != nil {
 		return nil, err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.cached = token
-	return Secret(token.Value), nil
+	v.cached = fresh
+	return Secret(fresh.Value), nil
 }
 
 // tokenTransport records the result of the last request to the token server, because package auth reports it only as
@@ -180,8 +180,8 @@ func (t *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// fetch fetches a token. Its error does not contain secrets.
-func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
+// fetchToken fetches a token. Its error does not contain secrets.
+func (v *Vertex) fetchToken(ctx context.Context) (*auth.Token, error) {
 	transport := &tokenTransport{Transport: tools.NewTransport()}
 	transport.DisableKeepAlives = true // a kept connection would be idle for an hour, until the next token
 	get := v.Fetch
@@ -198,7 +198,7 @@ func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 		return nil, errNoToken
 	}
 	if refused, ok := errors.AsType[*auth.Error](err); ok {
-		// The text of the error is not used, because it contains the whole response.
+		// The text of the error is not used, because it contains the whole response, and this error must not contain secrets.
 		var answer struct {
 			Error       string
 			Description string `json:"error_description"`
@@ -212,7 +212,7 @@ func (v *Vertex) fetch(ctx context.Context) (*auth.Token, error) {
 	}
 	switch {
 	case transport.failure != nil:
-		return nil, fmt.Errorf("the token server cannot be reached: %w", tools.Unaddressed(transport.failure))
+		return nil, fmt.Errorf("the token server cannot be reached: %w", tools.WithoutAddress(transport.failure))
 	case transport.status == http.StatusOK:
 		return nil, errors.New("the token server's answer cannot be read")
 	}
@@ -237,8 +237,8 @@ func defaultCredentials(client *http.Client) func(context.Context) (*auth.Token,
 	}
 }
 
-// discard removes a refused token from the cache, unless a new token has already replaced it.
-func (v *Vertex) discard(token Secret) {
+// discardToken removes a refused token from the cache, unless a new token has already replaced it.
+func (v *Vertex) discardToken(token Secret) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.cached != nil && Secret(v.cached.Value) == token {

@@ -41,14 +41,14 @@ func (s *session) sendCalls(calls []*call) error {
 		s.report(Event{Kind: EventToolCall, ID: c.id, Name: c.name, Text: string(c.args)})
 	}
 	s.lastCall = time.Now()
-	if err := s.withholdHandle(); err != nil {
+	if err := s.announceNoHandle(); err != nil {
 		return err
 	}
 	if err := s.conn.send(live.Object{"toolCall": live.Object{"functionCalls": list}}); err != nil {
 		return err
 	}
 	if !s.setup.HandlesAfterTurns || s.e.scenario.Handles != "" {
-		if err := s.giveHandleAfterChange(); err != nil { // the new handle covers the calls
+		if err := s.sendHandleAfterChange(); err != nil { // the new handle covers the calls
 			return err
 		}
 	}
@@ -58,11 +58,11 @@ func (s *session) sendCalls(calls []*call) error {
 // ignoresAudio reports whether the model ignores audio because it waits for the result of a call.
 func (s *session) ignoresAudio() bool { return s.setup.Blocks && s.isBlocked() }
 
-// cancelCalls cancels the pending calls for which meant returns true.
-func (s *session) cancelCalls(meant func(*call) bool) error {
+// cancelCalls cancels the pending calls for which shouldCancel returns true.
+func (s *session) cancelCalls(shouldCancel func(*call) bool) error {
 	var ids []string
 	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
-		if meant(s.calls[id]) {
+		if shouldCancel(s.calls[id]) {
 			ids = append(ids, id)
 			delete(s.calls, id)
 		}
@@ -88,15 +88,15 @@ func (s *session) handleToolResponse(responses []live.FunctionResponse) error {
 		if c == nil || early {
 			continue
 		}
-		if err := s.handleResult(c, r); err != nil {
+		if err := s.handleCallResult(c, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// endCallingTurn ends the turn that has waited for the result of a call. On the Gemini API, a model that blocks answers
-// within the same turn, so no turnComplete is sent.
+// endCallingTurn ends the turn that has waited for the result of a call. On the Gemini API, a blocking model speaks the
+// answer within the turn of the call, so the emulator does not send turnComplete between call and answer.
 func (s *session) endCallingTurn() error {
 	if s.endpoint.Vertex || !s.setup.Blocks {
 		return s.endTurn()
@@ -106,8 +106,8 @@ func (s *session) endCallingTurn() error {
 	return nil
 }
 
-// handleResult handles the result of a call.
-func (s *session) handleResult(c *call, r live.FunctionResponse) error {
+// handleCallResult handles the result of a call.
+func (s *session) handleCallResult(c *call, r live.FunctionResponse) error {
 	var response map[string]any
 	if err := json.Unmarshal(r.Response, &response); err != nil {
 		response = nil // an unreadable response counts as empty
@@ -122,19 +122,19 @@ func (s *session) handleResult(c *call, r live.FunctionResponse) error {
 	if !r.WillContinue {
 		delete(s.calls, c.id)
 	}
-	s.remember("tool", string(r.Response))
+	s.addHistory("tool", string(r.Response))
 	if r.WillContinue && c.blocking {
 		return nil // the model waits for the final result of the call
 	}
-	text, transcript := plain(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response)
+	text, transcript := plainWords(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response)
 	if r.Scheduling == "SILENT" && !c.blocking {
 		return nil
 	}
 	if c.isGuided {
-		if status, _ := response["status"].(string); r.WillContinue && status != "" && !isQuestion(status) {
+		if status, _ := response["status"].(string); r.WillContinue && status != "" && !isQuestionPending(status) {
 			return nil // no comment, because the app would be ready before it was spoken
 		}
-		if text = comment(c.name, response, isGerman(s.userSentences()...)); text == "" {
+		if text = commentOnResult(c.name, response, isGerman(s.userSentences()...)); text == "" {
 			return nil
 		}
 		transcript = text

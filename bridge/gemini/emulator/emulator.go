@@ -108,8 +108,8 @@ func (e *Emulator) Close() {
 	e.sessions.Wait()
 }
 
-// nextWords returns the next transcript of the user's speech from Scenario.Hears, or "".
-func (e *Emulator) nextWords() (words string) {
+// takeNextTranscript returns the next transcript of the user's speech from Scenario.Hears, or "".
+func (e *Emulator) takeNextTranscript() (words string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.words) > 0 {
@@ -138,17 +138,17 @@ var upgrader = websocket.Upgrader{
 	CheckOrigin:     func(*http.Request) bool { return true },
 }
 
-func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.Endpoint) {
+func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, endpoint live.Endpoint) {
 	// The session has its own context, because the request's context ends with the upgrade. Close cancels it.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	s := newSession(e, to)
+	s := newSession(e, endpoint)
 	if !e.addSession(s, cancel) {
 		refusals[http.StatusServiceUnavailable].write(w)
 		return
 	}
 	defer e.removeSession(s)
-	refused := checkCredentials(r, to)
+	refused := checkCredentials(r, endpoint)
 	if refused != nil && refused.Code == http.StatusBadRequest { // a bad key is refused only after the setup
 		s.refusal, refused = live.NewClosing(live.CloseInvalid, refused.Message), nil
 	}
@@ -156,7 +156,7 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 		var dropped bool
 		if refused, dropped = s.applyHandshakeFaults(ctx, r); dropped {
 			s.report(Event{Kind: EventRefused, Code: websocket.CloseAbnormalClosure})
-			drop(w)
+			dropConnection(w)
 			return
 		}
 	}
@@ -175,7 +175,7 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 }
 
 // addSession numbers a new connection and stores its cancel function. It returns false if the emulator is closed.
-func (e *Emulator) addSession(s *session, cancel context.CancelFunc) bool {
+func (e *Emulator) addSession(s *session, cancel context.CancelFunc) (isAdded bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {

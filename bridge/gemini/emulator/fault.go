@@ -11,8 +11,8 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// useFault counts an occurrence of a fault. It returns false if the fault has already occurred Fault.Times times.
-func (e *Emulator) useFault(i int) bool {
+// countFault counts an occurrence of a fault, unless the fault has already occurred Fault.Times times.
+func (e *Emulator) countFault(i int) (mayOccur bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if times := e.scenario.Faults[i].Times; times > 0 && e.faultCounts[i] >= times {
@@ -22,25 +22,25 @@ func (e *Emulator) useFault(i int) bool {
 	return true
 }
 
-// applyHandshakeFaults applies the faults of OnHandshake. refused is an error response to send. drop means that the
-// connection must be dropped without a response.
-func (s *session) applyHandshakeFaults(ctx context.Context, r *http.Request) (refused *apiError, drop bool) {
+// applyHandshakeFaults applies the faults of OnHandshake. refused is an error response to send. mustDrop means that the
+// connection must be dropped without a response. It blocks for the delays of the faults.
+func (s *session) applyHandshakeFaults(ctx context.Context, r *http.Request) (refused *apiError, mustDrop bool) {
 	wait := func(end <-chan time.Time) {
 		select {
 		case <-end:
 		case <-ctx.Done():
 			refused = refusals[http.StatusServiceUnavailable]
 		case <-r.Context().Done():
-			drop = true
+			mustDrop = true
 		}
 	}
 	for i := range s.e.scenario.Faults {
 		f := &s.e.scenario.Faults[i]
-		if f.On != OnHandshake || !f.isDue(s.number, 1) || refused != nil || drop || !s.e.useFault(i) {
+		if f.On != OnHandshake || !f.isDue(s.number, 1) || refused != nil || mustDrop || !s.e.countFault(i) {
 			continue
 		}
 		s.report(Event{Kind: EventFault, Text: string(f.On)})
-		if wait(time.After(f.After)); refused != nil || drop {
+		if wait(time.After(f.After)); refused != nil || mustDrop {
 			break
 		}
 		if f.Stall {
@@ -49,20 +49,20 @@ func (s *session) applyHandshakeFaults(ctx context.Context, r *http.Request) (re
 		if f.HTTP != 0 {
 			refused = refusals[f.HTTP]
 		}
-		drop = drop || f.Drop
+		mustDrop = mustDrop || f.Drop
 	}
-	return refused, drop
+	return refused, mustDrop
 }
 
 // reachMoment applies the faults of a moment. If it returns an error, the connection must end with it.
-func (s *session) reachMoment(on Moment) error {
-	s.momentCounts[on]++
+func (s *session) reachMoment(moment Moment) error {
+	s.momentCounts[moment]++
 	for i, f := range s.e.scenario.Faults {
-		if f.On != on || !f.isDue(s.number, s.momentCounts[on]) {
+		if f.On != moment || !f.isDue(s.number, s.momentCounts[moment]) {
 			continue
 		}
 		if f.After > 0 {
-			s.after(f.After, func() error { return s.triggerFault(i) })
+			s.callAfter(f.After, func() error { return s.triggerFault(i) })
 		} else if err := s.triggerFault(i); err != nil {
 			return err
 		}
@@ -70,9 +70,9 @@ func (s *session) reachMoment(on Moment) error {
 	return nil
 }
 
-// reachVoice applies the faults of OnAnswer that are due in a piece of voice. The piece lies between the durations
-// `from` and `to`, measured in the voice that was sent in the turn. A fault is due at its After.
-func (s *session) reachVoice(from, to time.Duration) error {
+// applyVoiceFaults applies the faults of OnAnswer that are due while a piece of voice is sent. `from` and `to` are the
+// lengths of the turn's voice before and after the piece. A fault is due if its After lies between them.
+func (s *session) applyVoiceFaults(from, to time.Duration) error {
 	for i, f := range s.e.scenario.Faults {
 		if f.On != OnAnswer || f.After < from || f.After >= to || !f.isDue(s.number, s.momentCounts[OnAnswer]) {
 			continue
@@ -86,7 +86,7 @@ func (s *session) reachVoice(from, to time.Duration) error {
 
 func (s *session) triggerFault(i int) error {
 	f := &s.e.scenario.Faults[i]
-	if !s.e.useFault(i) {
+	if !s.e.countFault(i) {
 		return nil
 	}
 	s.report(Event{Kind: EventFault, Text: string(f.On)})
@@ -105,19 +105,19 @@ func (s *session) applyFault(f *Fault) error {
 		s.conn.isSilent = true
 		if f.Deaf {
 			s.conn.isDeaf.Store(true)
-			s.depart()
+			s.releaseConversation()
 		}
 		return nil
 	case f.GoAway > 0:
-		s.after(f.GoAway, s.expire)
+		s.callAfter(f.GoAway, s.expire)
 		return s.sendGoAway(f.GoAway)
 	default:
 		return s.conn.sendRaw([]byte(f.Send))
 	}
 }
 
-// drop closes the TCP connection of a request without sending a response.
-func drop(w http.ResponseWriter) {
+// dropConnection closes the TCP connection of a request without sending a response.
+func dropConnection(w http.ResponseWriter) {
 	var conn net.Conn
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err == nil {

@@ -20,7 +20,7 @@ import (
 // This file implements the emulator's REST API, whose model is an echo: https://ai.google.dev/api/generate-content and
 // https://ai.google.dev/api/embeddings.
 
-// Limits of requests and responses: on a gateway without a key, anyone may use the emulator.
+// Limits of requests and responses. They are needed because anyone may use the emulator on a gateway without a key.
 const (
 	maxRequest = 20 << 20 // size in bytes: https://ai.google.dev/gemini-api/docs/file-input-methods (20 MB inline)
 	maxValues  = 100_000  // values in a request's JSON: 20 MB can hold ten million, and each takes about 100 bytes when decoded
@@ -58,8 +58,8 @@ type content struct {
 	}
 }
 
-// generate handles a request for a method of a model.
-func generate(w http.ResponseWriter, r *http.Request, model, method string) {
+// handleModelMethod handles a request for a method of a model.
+func handleModelMethod(w http.ResponseWriter, r *http.Request, model, method string) {
 	q, asked, refused := readRequest(w, r)
 	if refused != nil {
 		refused.write(w)
@@ -69,28 +69,28 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 	switch method {
 	case "generateContent", "streamGenerateContent":
 		var part live.Object
-		if part, refused = q.answer(); refused != nil {
+		if part, refused = q.buildAnswer(); refused != nil {
 			break
 		}
 		if method == "streamGenerateContent" {
-			stream(w, model, part, asked, r.URL.Query().Get("alt") == "sse")
+			streamAnswer(w, model, part, asked, r.URL.Query().Get("alt") == "sse")
 			return
 		}
-		answer = chunk(model, part, "STOP", asked)
+		answer = buildResponseChunk(model, part, "STOP", asked)
 	case "countTokens":
-		answer = live.Object{"totalTokens": tokens(asked)}
+		answer = live.Object{"totalTokens": estimateTokens(asked)}
 	case "embedContent":
 		answer = live.Object{"embedding": embedding}
 		if q.Content == nil {
-			refused = invalid("* EmbedContentRequest.content: contents is not specified\n")
+			refused = newInvalidError("* EmbedContentRequest.content: contents is not specified\n")
 		}
 	case "batchEmbedContents":
 		answer = live.Object{"embeddings": slices.Repeat([]live.Object{embedding}, min(len(q.Requests), maxBatch))}
 		if len(q.Requests) > maxBatch {
-			refused = invalid("* BatchEmbedContentsRequest.requests: at most %d requests can be in one batch\n", maxBatch)
+			refused = newInvalidError("* BatchEmbedContentsRequest.requests: at most %d requests can be in one batch\n", maxBatch)
 		}
 	default:
-		refused = notFound("models/" + model + " has no method " + method + ".")
+		refused = newNotFoundError("models/" + model + " has no method " + method + ".")
 	}
 	if refused != nil {
 		refused.write(w)
@@ -99,7 +99,7 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// readRequest reads a request, and returns its length in bytes.
+// readRequest reads a request, and returns its length in bytes. A large request waits until others are done.
 func readRequest(w http.ResponseWriter, r *http.Request) (q *request, length int, refused *apiError) {
 	if r.ContentLength < 0 || r.ContentLength > 1<<20 {
 		select {
@@ -112,45 +112,45 @@ func readRequest(w http.ResponseWriter, r *http.Request) (q *request, length int
 	room := max(0, min(r.ContentLength, maxRequest)) + bytes.MinRead
 	body := bytes.NewBuffer(make([]byte, 0, room))
 	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
-		return nil, 0, invalid("Request payload size exceeds the limit: %d bytes.", maxRequest)
+		return nil, 0, newInvalidError("Request payload size exceeds the limit: %d bytes.", maxRequest)
 	}
 	if live.CountValues(body.Bytes()) > maxValues {
-		return nil, 0, invalid("Invalid JSON payload received. There are at most %d values in a request.", maxValues)
+		return nil, 0, newInvalidError("Invalid JSON payload received. There are at most %d values in a request.", maxValues)
 	}
 	q = new(request)
 	tree, err := live.Decode(tools.TrimBOM(body.Bytes()))
 	if err == nil {
 		var named []byte
 		if named, err = json.Marshal(live.ToCamelCase(tree)); err == nil {
-			err = tools.ReadJSON(named, q)
+			err = tools.ReadLenientJSON(named, q)
 		}
 	}
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // err itself names types of this package
-		return nil, 0, invalid("Invalid value at '%s': it must not be a JSON %s", wrong.Field, wrong.Value)
+		return nil, 0, newInvalidError("Invalid value at '%s': it must not be a JSON %s", wrong.Field, wrong.Value)
 	}
 	if err != nil {
-		return nil, 0, invalid("Invalid JSON payload received. %v", tools.ExplainJSON(err, ""))
+		return nil, 0, newInvalidError("Invalid JSON payload received. %v", tools.ExplainJSON(err, ""))
 	}
 	return q, body.Len(), nil
 }
 
-// embedding is the embedding of any text.
+// embedding is the vector that the emulator returns for every text.
 var embedding = live.Object{"values": append([]float64{1}, make([]float64, 767)...)}
 
-// answer returns the model's answer, usually an echo of the last content. The last line of that content may be a
+// buildAnswer returns the model's answer, usually an echo of the last content. The last line of that content may be a
 // command.
-func (r *request) answer() (live.Object, *apiError) {
+func (r *request) buildAnswer() (live.Object, *apiError) {
 	if len(r.Contents) == 0 {
-		return nil, invalid("* GenerateContentRequest.contents: contents is not specified\n")
+		return nil, newInvalidError("* GenerateContentRequest.contents: contents is not specified\n")
 	}
 	last := r.Contents[len(r.Contents)-1]
 	if !slices.Contains([]string{"", "user", "function"}, last.Role) {
-		return nil, invalid("Please ensure that the last turn is of the role user.") // Google requires a user turn at the end
+		return nil, newInvalidError("Please ensure that the last turn is of the role user.") // Google requires a user turn at the end
 	}
 	var texts []string
 	for _, p := range last.Parts {
 		if f := p.FunctionResponse; f != nil {
-			if of := r.guidedCall(""); of != nil {
+			if of := r.buildGuidedPart(""); of != nil {
 				return of, nil
 			}
 			return textPart("The tool " + f.Name + " says: " + string(f.Response)), nil
@@ -162,10 +162,10 @@ func (r *request) answer() (live.Object, *apiError) {
 	switch {
 	case word == "/tool":
 		name, args, _ := strings.Cut(rest, " ")
-		return r.buildCall(name, cmp.Or(strings.TrimSpace(args), "{}")), nil
+		return r.buildCallPart(name, cmp.Or(strings.TrimSpace(args), "{}")), nil
 	case word == "/status":
 		code, _ := strconv.Atoi(rest)
-		return nil, cmp.Or(refusals[code], invalid("There is no such status: %s.", rest))
+		return nil, cmp.Or(refusals[code], newInvalidError("There is no such status: %s.", rest))
 	case r.GenerationConfig.ResponseMIMEType == "application/json":
 		schema := r.GenerationConfig.ResponseJSONSchema
 		if len(schema) == 0 {
@@ -173,11 +173,11 @@ func (r *request) answer() (live.Object, *apiError) {
 		}
 		return textPart(buildSmallestValue(schema)), nil
 	case strings.Contains(text, "<<<file index.html>>>") && !strings.Contains(text, "counter"):
-		return textPart(writeApp(text)), nil
+		return textPart(writeDemoApp(text)), nil
 	case strings.Contains(strings.ToLower(text), "html"):
 		return textPart(smallApp), nil
 	}
-	if call := r.guidedCall(text); call != nil {
+	if call := r.buildGuidedPart(text); call != nil {
 		return call, nil
 	}
 	return textPart("You said: " + text), nil
@@ -190,10 +190,10 @@ func textPart(text string) live.Object {
 	return live.Object{"text": text}
 }
 
-// buildCall returns the part of an answer that calls a function, or a text if the function is unknown. The part has a
-// thought signature, which Gemini 3 requires in the next request:
+// buildCallPart returns the part of an answer that calls a function, or a text if the function is unknown. The part has
+// a thought signature, which Gemini 3 requires in the next request:
 // https://ai.google.dev/gemini-api/docs/thought-signatures.
-func (r *request) buildCall(name, args string) live.Object {
+func (r *request) buildCallPart(name, args string) live.Object {
 	for _, t := range r.Tools {
 		for _, f := range t.FunctionDeclarations {
 			if f.Name == name && json.Valid([]byte(args)) {
@@ -209,25 +209,26 @@ const smallApp = "```html\n<!doctype html>\n<html lang=\"en\">\n<meta charset=\"
 	"<button id=\"b\">0</button>\n<script>\nconst b = document.getElementById('b');\n" +
 	"b.onclick = () => b.textContent = Number(b.textContent) + 1;\n</script>\n</html>\n```"
 
-// tokens estimates the number of tokens of a text from its size in bytes: https://ai.google.dev/gemini-api/docs/tokens.
-func tokens(bytes int) int { return 1 + bytes/4 }
+// estimateTokens estimates the number of tokens of a text from its size in bytes:
+// https://ai.google.dev/gemini-api/docs/tokens.
+func estimateTokens(bytes int) int { return 1 + bytes/4 }
 
-// chunk returns a GenerateContentResponse. finish is the finish reason; it is empty except in the last chunk. asked is
-// the length of the request in bytes. Like Google, chunk omits an index of 0 and empty ratings.
-func chunk(model string, part live.Object, finish string, asked int) live.Object {
+// buildResponseChunk returns a GenerateContentResponse. finish is the finish reason; it is empty except in the last
+// chunk. requestLength is in bytes. Like Google, buildResponseChunk omits an index of 0 and empty ratings.
+func buildResponseChunk(model string, part live.Object, finish string, requestLength int) live.Object {
 	candidate := live.Object{"content": live.Object{"parts": []live.Object{part}, "role": "model"}}
 	if finish != "" {
 		candidate["finishReason"] = finish
 	}
-	prompt, answer := tokens(asked), tokens(len(live.Encode(part)))
+	prompt, answer := estimateTokens(requestLength), estimateTokens(len(live.Encode(part)))
 	return live.Object{
 		"candidates": []live.Object{candidate}, "modelVersion": model, "responseId": newCallID(),
 		"usageMetadata": live.Object{"promptTokenCount": prompt, "candidatesTokenCount": answer, "totalTokenCount": prompt + answer},
 	}
 }
 
-// stream writes an answer in three chunks, as server-sent events (sse) or as one JSON array.
-func stream(w http.ResponseWriter, model string, part live.Object, asked int, sse bool) {
+// streamAnswer writes an answer in three chunks, as server-sent events or as one JSON array.
+func streamAnswer(w http.ResponseWriter, model string, part live.Object, requestLength int, asEvents bool) {
 	pieces := []live.Object{part}
 	if text, ok := part["text"].(string); ok {
 		words := strings.SplitAfter(text, " ")
@@ -237,7 +238,7 @@ func stream(w http.ResponseWriter, model string, part live.Object, asked int, ss
 		}
 	}
 	kind, before, between, after := "application/json; charset=UTF-8", "[", ",\r\n", "]"
-	if sse {
+	if asEvents {
 		kind, before, between, after = "text/event-stream", "data: ", "\r\n\r\ndata: ", "\r\n\r\n"
 	}
 	w.Header().Set("Content-Type", kind)
@@ -246,7 +247,8 @@ func stream(w http.ResponseWriter, model string, part live.Object, asked int, ss
 		if i == len(pieces)-1 {
 			finish = "STOP"
 		}
-		line, _ := json.Marshal(chunk(model, piece, finish, asked)) // cannot fail: the chunk consists of maps, strings and numbers
+		// json.Marshal cannot fail, because the chunk consists of maps, strings and numbers.
+		line, _ := json.Marshal(buildResponseChunk(model, piece, finish, requestLength))
 		fmt.Fprintf(w, "%s%s", before, line)
 		before = between
 		_ = http.NewResponseController(w).Flush()

@@ -12,8 +12,8 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// The guide plays the VOX assistant for developers without a key, in sessions that declare its tools. It understands
-// the sentences that the web page proposes, in English and German.
+// The guide plays the VOX assistant for developers without a key, in sessions that declare the assistant's tools. The
+// guide understands the sentences that the web page proposes, in English and German.
 
 // guideTool is the name of the function that identifies a session of the VOX assistant.
 const guideTool = "change_app"
@@ -86,9 +86,9 @@ func findDemo(wish string) *demo {
 // isGerman reports whether any of the sentences is in German.
 func isGerman(said ...string) bool { return slices.ContainsFunc(said, phrases.german.MatchString) }
 
-// guide returns the function call with which the guide answers a sentence of the user. said lists the user's earlier
-// sentences, newest last.
-func guide(text string, said []string) (call typedCall, ok bool) {
+// chooseGuidedCall returns the function call with which the guide answers a sentence of the user. earlier lists the
+// user's earlier sentences, newest last.
+func chooseGuidedCall(text string, earlier []string) (call typedCall, ok bool) {
 	text = strings.TrimSpace(text)
 	with := func(name string, args live.Object) (typedCall, bool) {
 		raw, _ := json.Marshal(args) // strings and booleans always marshal
@@ -99,7 +99,7 @@ func guide(text string, said []string) (call typedCall, ok bool) {
 	case p.builds.MatchString(text):
 		wish := text
 		if findDemo(text) == otherDemo {
-			for _, before := range said {
+			for _, before := range earlier {
 				if p.wishes.MatchString(before) {
 					wish = before
 				}
@@ -107,7 +107,7 @@ func guide(text string, said []string) (call typedCall, ok bool) {
 		}
 		d := findDemo(wish)
 		name := d.name
-		if isGerman(text) || isGerman(said...) {
+		if isGerman(text) || isGerman(earlier...) {
 			name = d.german
 		}
 		return with("generate_app", live.Object{"prompt": wish, "name": name})
@@ -138,8 +138,8 @@ func guide(text string, said []string) (call typedCall, ok bool) {
 	return call, false
 }
 
-// comments holds the guide's sentences about results of functions, in English and German. The key is the name of a
-// function, or of a result such as "failed".
+// comments holds the guide's sentences about results of functions, in English and German. The keys are names of
+// functions, and names of results such as "failed".
 var comments = map[string][2]string{
 	"failed": {"That did not work: %s.", "Das ging nicht: %s."},
 	"unchanged": {
@@ -163,6 +163,12 @@ var comments = map[string][2]string{
 		"Here it is. Tell me what to change, for example: make the button green.",
 		"Da ist sie. Sagen Sie mir, was ich ändern soll, zum Beispiel: mach den Knopf grün.",
 	},
+	"without tools": {
+		"Here it is. The example apps use none of your tools; with a Gemini key I write with them. " +
+			"Tell me what to change, for example: make the button green.",
+		"Da ist sie. Die Beispiel-Apps nutzen keins Ihrer Werkzeuge, mit einem Gemini-Schlüssel schreibe ich damit. " +
+			"Sagen Sie mir, was ich ändern soll, zum Beispiel: mach den Knopf grün.",
+	},
 	"navigate_ui": {"Here you go.", "Bitte sehr."},
 	"example": {
 		"I only have three apps here, so you get a list. With a Gemini key I write what you ask for.",
@@ -176,11 +182,11 @@ var comments = map[string][2]string{
 	},
 }
 
-// isQuestion reports whether a status says that the user is being asked a question.
-func isQuestion(status string) bool { return strings.HasPrefix(status, "not begun") }
+// isQuestionPending reports whether a status says that the user is being asked a question.
+func isQuestionPending(status string) bool { return strings.HasPrefix(status, "not begun") }
 
-// comment returns the guide's comment on a result.
-func comment(name string, response map[string]any, german bool) string {
+// commentOnResult returns the guide's comment on a result.
+func commentOnResult(name string, response map[string]any, isGerman bool) string {
 	key, values := name, []any(nil)
 	status, _ := response["status"].(string)
 	wrong, failed := response["error"].(string)
@@ -189,6 +195,7 @@ func comment(name string, response map[string]any, german bool) string {
 		return len(list)
 	}
 	app, _ := response["app"].(string)
+	uses, hasUses := response["uses"].([]any)
 	switch {
 	case strings.HasSuffix(wrong, "has changed nothing"):
 		key = "unchanged"
@@ -196,19 +203,21 @@ func comment(name string, response map[string]any, german bool) string {
 		key = "declined"
 	case failed:
 		key, values = "failed", []any{wrong}
-	case isQuestion(status):
+	case isQuestionPending(status):
 		key = "asking"
 	case status != "":
 		key = "writing"
 	case name == "generate_app" && (strings.HasPrefix(app, otherDemo.name) || strings.HasPrefix(app, otherDemo.german)):
 		key = "example"
+	case name == "generate_app" && hasUses && len(uses) == 0:
+		key = "without tools"
 	case strings.HasSuffix(name, "_tools") && count("tools") == 0:
 		key = "nothing fits"
 	case name == "get_project_status":
 		values = []any{count("tools"), count("apps")}
 	}
 	words := comments[key][0]
-	if german {
+	if isGerman {
 		words = comments[key][1]
 	}
 	if values != nil {
@@ -227,14 +236,14 @@ func (s *session) userSentences() (said []string) {
 	return said
 }
 
-// playVOX answers a sentence with a function call. It does nothing, and returns false, if the session does not belong
-// to the VOX assistant or the guide does not understand the sentence.
-func (s *session) playVOX(text string) (ok bool, err error) {
+// answerAsGuide answers a sentence with a function call. It does nothing, and returns false, if the session does not
+// belong to the VOX assistant or the guide does not understand the sentence.
+func (s *session) answerAsGuide(text string) (isHandled bool, err error) {
 	if _, assistant := s.setup.Functions[guideTool]; !assistant {
 		return false, nil
 	}
-	c, ok := guide(text, s.userSentences())
-	if _, known := s.setup.Functions[c.Name]; !ok || !known || len(s.calls) >= maxCalls {
+	c, isHandled := chooseGuidedCall(text, s.userSentences())
+	if _, known := s.setup.Functions[c.Name]; !isHandled || !known || len(s.calls) >= maxCalls {
 		return false, nil
 	}
 	one := &call{id: newCallID(), name: c.Name, args: c.Args, blocking: s.setup.Functions[c.Name], isGuided: true}
@@ -256,14 +265,14 @@ var (
 	renames = regexp.MustCompile(`(?i)^"(?:call|nenne?) (?:it|the app|es|sie|die app) ([^<>&"]{1,40}?)[.!]?"$`)
 )
 
-// writeApp answers a request of the VOX assistant to a text model with a demo, or with a changed app. The last line of
-// the request has the user's words.
-func writeApp(text string) string {
+// writeDemoApp answers a request of the VOX assistant to a text model with a demo, or with a changed app. The last line
+// of the request has the user's words.
+func writeDemoApp(text string) string {
 	text = strings.TrimSpace(text)
 	about, words, _ := strings.Cut(text[strings.LastIndexByte(text, '\n')+1:], ": ")
 	lowercase := strings.ToLower(words)
 	var app string
-	if before, found := lastFile(text); found && strings.Contains(about, "change") {
+	if before, found := lastAppPage(text); found && strings.Contains(about, "change") {
 		app = before
 		if bigger.MatchString(lowercase) {
 			app = size.ReplaceAllString(app, "--size: 1.25")
@@ -295,8 +304,8 @@ func writeApp(text string) string {
 // beginFile is the line that begins an app's page in a request or an answer.
 const beginFile = "<<<file index.html>>>\n"
 
-// lastFile returns the page of the app that the request asks to change.
-func lastFile(text string) (page string, ok bool) {
+// lastAppPage returns the page of the app that the request asks to change.
+func lastAppPage(text string) (page string, ok bool) {
 	if strings.Count(text, beginFile) < 2 {
 		return "", false // the first occurrence of beginFile only explains the format
 	}
@@ -305,9 +314,9 @@ func lastFile(text string) (page string, ok bool) {
 	return page, ok
 }
 
-// guidedCall returns the guide's function call for a request to a text model, or its comment on a result. It returns nil if the
-// guide does not handle the request.
-func (r *request) guidedCall(text string) live.Object {
+// buildGuidedPart returns the guide's function call for a request to a text model, or its comment on a result. It
+// returns nil if the guide does not handle the request.
+func (r *request) buildGuidedPart(text string) live.Object {
 	declared := false
 	for _, t := range r.Tools {
 		for _, f := range t.FunctionDeclarations {
@@ -328,17 +337,17 @@ func (r *request) guidedCall(text string) live.Object {
 	if len(words) == 0 {
 		return nil
 	}
-	c, ok := guide(words[len(words)-1], words)
+	c, ok := chooseGuidedCall(words[len(words)-1], words)
 	switch {
 	case !ok:
 		return nil
 	case text != "":
-		return r.buildCall(c.Name, string(c.Args))
+		return r.buildCallPart(c.Name, string(c.Args))
 	}
 	for _, p := range r.Contents[len(r.Contents)-1].Parts {
 		var response map[string]any
 		if f := p.FunctionResponse; f != nil && json.Unmarshal(f.Response, &response) == nil {
-			return textPart(cmp.Or(comment(f.Name, response, isGerman(words...)), "Done."))
+			return textPart(cmp.Or(commentOnResult(f.Name, response, isGerman(words...)), "Done."))
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ func TestGuide(t *testing.T) {
 		"And now?":                   "",
 		"one two three":              "",
 	} {
-		c, ok := guide(text, []string{"A list for my family", "Add Supabase."})
+		c, ok := chooseGuidedCall(text, []string{"A list for my family", "Add Supabase."})
 		if got := strings.TrimSpace(c.Name + " " + string(c.Args)); got != want || ok != (want != "") {
 			t.Errorf("%q leads to %s, want %s", text, got, want)
 		}
@@ -50,8 +50,8 @@ func TestGuideApps(t *testing.T) {
 		{"Eine Karte mit Restaurants", "Baue es", "Restaurants", "Osteria Nove", "de"},
 		{"Ein Drumcomputer", "Baue es", "Drumcomputer", "Klatschen", "de"},
 	} {
-		c, _ := guide(test.build, []string{test.wish})
-		app := writeApp(task + `"` + test.wish + `"`)
+		c, _ := chooseGuidedCall(test.build, []string{test.wish})
+		app := writeDemoApp(task + `"` + test.wish + `"`)
 		if want := `{"name":"` + test.name + `","prompt":"` + test.wish + `"}`; string(c.Args) != want {
 			t.Errorf("%s: %s", test.wish, c.Args)
 		}
@@ -66,13 +66,13 @@ func TestGuideApps(t *testing.T) {
 			`"call it Ada and Ben."`:           {"<title>Ada and Ben</title>"},
 			`"put the children's names on it"`: {app},
 		} {
-			changed := writeApp(task + "x\n" + app + "\nThe change, in the person's words: " + change)
+			changed := writeDemoApp(task + "x\n" + app + "\nThe change, in the person's words: " + change)
 			for _, part := range want {
 				if !strings.Contains(changed, part) || (changed == app) != (part == app) {
 					t.Errorf("%s, %s: %s is missing", test.wish, change, part)
 				}
 			}
-			again := writeApp(task + "x\n" + changed + "\nThe change, in the person's words: \"make it pink\"")
+			again := writeDemoApp(task + "x\n" + changed + "\nThe change, in the person's words: \"make it pink\"")
 			const grown = "--size: 1.25"
 			if !strings.Contains(again, "--accent: #b83280") || strings.Contains(changed, grown) != strings.Contains(again, grown) {
 				t.Errorf("%s, %s, then pink: %s", test.wish, change, again)
@@ -95,14 +95,16 @@ func TestGuideComments(t *testing.T) {
 		{"add_tool", nil, true, "Ist dabei. Wenn Sie so weit sind"},
 		{"generate_app", map[string]any{"status": "not begun: the person must agree first"}, true, "Soll ich es bauen?"},
 		{"generate_app", map[string]any{"app": "Example list"}, false, "I only have three apps"},
-		{"generate_app", map[string]any{"app": "Family list"}, false, "Here it is."},
+		{"generate_app", map[string]any{"app": "Family list"}, false, "Here it is. Tell me"},
+		{"generate_app", map[string]any{"app": "Family list", "uses": []any{}}, false, "Here it is. The example apps use none of your tools"},
+		{"generate_app", map[string]any{"app": "Familienliste", "uses": []any{}}, true, "Da ist sie. Die Beispiel-Apps nutzen keins Ihrer"},
 		{"generate_app", map[string]any{"error": "the person does not want it"}, false, "All right"},
 		{"change_app", map[string]any{"error": "the writing model has changed nothing"}, false, "In this example I can change the colour"},
 		{"recommend_tools", map[string]any{"tools": []any{}}, false, "I found nothing that fits."},
 		{"get_project_status", map[string]any{"tools": []any{1}, "apps": []any{}}, true, "Werkzeuge in Ihrem Projekt: 1, Apps: 0."},
 		{"something_else", map[string]any{}, true, ""},
 	} {
-		if got := comment(test.tool, test.response, test.german); !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") {
+		if got := commentOnResult(test.tool, test.response, test.german); !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") {
 			t.Errorf("%s %v: %q", test.tool, test.response, got)
 		}
 	}

@@ -18,7 +18,7 @@ func (s *session) handleMessage(data []byte) error {
 	if err := s.dispatch(data); err != nil || !s.setup.Transparent || s.index%handleEvery > 0 {
 		return err
 	}
-	return s.giveHandleAfterChange()
+	return s.sendHandleAfterChange()
 }
 
 func (s *session) dispatch(data []byte) error {
@@ -30,7 +30,7 @@ func (s *session) dispatch(data []byte) error {
 		s.e.log.Info("a message of another protocol is ignored", "connection", s.number, "fields", foreign)
 		return nil
 	}
-	if err := s.setup.Check(m, s.seeding); err != nil {
+	if err := s.setup.CheckMessage(m, s.seeding); err != nil {
 		return err
 	}
 	switch {
@@ -41,13 +41,13 @@ func (s *session) dispatch(data []byte) error {
 	case m.ToolResponse != nil:
 		return s.handleToolResponse(m.ToolResponse.FunctionResponses)
 	case m.ContextUpdate != nil:
-		return s.update(m.ContextUpdate)
+		return s.updateContext(m.ContextUpdate)
 	}
 	return nil
 }
 
-// update changes the system instruction or the tools from the next answer on.
-func (s *session) update(u *live.ContextUpdate) error {
+// updateContext changes the system instruction or the tools from the next answer on.
+func (s *session) updateContext(u *live.ContextUpdate) error {
 	if err := s.setup.Update(u); err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func (s *session) update(u *live.ContextUpdate) error {
 	return nil
 }
 
-// appendTurns appends turns to the conversation. If complete is set, it answers the last turn.
-func (s *session) appendTurns(turns []live.Content, complete bool) error {
+// appendTurns appends turns to the conversation. If isTurnComplete, it answers the last turn.
+func (s *session) appendTurns(turns []live.Content, isTurnComplete bool) error {
 	text, added := "", []Turn(nil)
 	for _, t := range turns {
 		role := cmp.Or(t.Role, "user")
@@ -74,48 +74,48 @@ func (s *session) appendTurns(turns []live.Content, complete bool) error {
 	}
 	before := s.appended
 	for _, t := range added {
-		s.remember(t.Role, t.Text)
+		s.addHistory(t.Role, t.Text)
 	}
-	if !s.seeding && !complete {
+	if !s.seeding && !isTurnComplete {
 		s.appended = min(before+len(added), len(s.history))
 	}
-	if s.seeding || !complete {
-		s.seeding = s.seeding && !complete
+	if s.seeding || !isTurnComplete {
+		s.seeding = s.seeding && !isTurnComplete
 		s.report(Event{Kind: EventAppended, History: added})
 		return nil
 	}
-	return s.answerText(text)
+	return s.answerTypedText(text)
 }
 
-// answerText answers typed text.
-func (s *session) answerText(text string) error {
+// answerTypedText answers typed text.
+func (s *session) answerTypedText(text string) error {
 	s.report(Event{Kind: EventTypedText, Text: text})
 	if err := s.reachMoment(OnText); err != nil {
 		return err
 	}
 	var rest *script
 	if text == "" && s.setup.InterruptedAnswersContinue && s.turn != nil && !s.turn.isGenerated {
-		rest = s.turn.rest()
+		rest = s.turn.unsentRest()
 	}
 	if err := s.interrupt(); err != nil {
 		return err
 	}
 	if rest != nil {
-		s.after(continueDelay, func() error { return s.queueScript(rest) })
+		s.callAfter(continueDelay, func() error { return s.queueScript(rest) })
 		return nil
 	}
-	return s.answerCommand(text)
+	return s.answerTextOrCommand(text)
 }
 
 // continueDelay is the delay before a model continues an answer that an empty turn has interrupted. In a recording it
 // is 76 ms.
 const continueDelay = 80 * time.Millisecond
 
-// handleRealtime handles input without turns.
+// handleRealtime handles a realtimeInput message: audio, pictures and text that the client has not divided into turns.
 func (s *session) handleRealtime(in *live.RealtimeInput) error {
 	if in.Text != "" {
-		s.remember("user", in.Text)
-		return s.answerText(in.Text)
+		s.addHistory("user", in.Text)
+		return s.answerTypedText(in.Text)
 	}
 	if in.ActivityStart != nil && s.setup.Manual {
 		s.talking, s.manual = true, nil
@@ -133,7 +133,7 @@ func (s *session) handleRealtime(in *live.RealtimeInput) error {
 		return s.onSpeechEnd(speech, s.rate)
 	}
 	if in.AudioStreamEnd && !s.setup.SilenceRequired {
-		return s.withVAD(func(_ func(), ended func([]int16)) { s.vad.end(ended) })
+		return s.runSpeechDetector(func(_ func(), ended func([]int16)) { s.vad.endSpeech(ended) })
 	}
 	return nil
 }
@@ -158,9 +158,9 @@ func (s *session) handleMedia(in *live.RealtimeInput) error {
 	return nil
 }
 
-// hearingLag is the time after a call in which audio is ignored, by models that ignore audio until the result: the
-// client may have sent it before it received the call. Later audio closes the session. Google's own tolerance is
-// unknown.
+// hearingLag applies to models that must not receive audio while they wait for the result of a call. Audio within this
+// time after the call is ignored, because the client may have sent it before it received the call. Later audio closes
+// the session. Google's own tolerance is unknown.
 const hearingLag = 500 * time.Millisecond
 
 // handleAudio handles a chunk of the user's audio.
@@ -176,11 +176,12 @@ func (s *session) handleAudio(b live.Blob) error {
 		return nil
 	}
 	s.input += time.Duration(len(pcm)) * time.Second / time.Duration(rate)
-	// Recordings of version 3.1 have 57 handles in 49 s, hardly any of them while the user or the model speaks.
+	// Handles are sent only while nobody speaks: in recordings of version 3.1, which have 57 handles in 49 s, hardly
+	// any handle comes during speech.
 	every := s.setup.HandleInterval
 	if every > 0 && s.e.scenario.Handles == "" && s.input-s.handleAt >= every && s.turn == nil && !s.vad.speaking {
 		s.handleAt = s.input
-		if err := s.giveHandle(); err != nil {
+		if err := s.sendHandle(); err != nil {
 			return err
 		}
 	}
@@ -194,14 +195,14 @@ func (s *session) handleAudio(b live.Blob) error {
 	if rate != s.vad.rate {
 		s.vad = newSpeechDetector(s.setup.Detection, rate, s.vad.offset)
 	}
-	return s.withVAD(func(began func(), ended func([]int16)) { s.vad.process(pcm, began, ended) })
+	return s.runSpeechDetector(func(began func(), ended func([]int16)) { s.vad.processAudio(pcm, began, ended) })
 }
 
-// withVAD calls run, which passes audio to the speech detector, and handles the starts and ends of speech that it
-// reports.
-func (s *session) withVAD(run func(began func(), ended func([]int16))) error {
+// runSpeechDetector calls process with two callbacks: for the start and for the end of the user's speech. process
+// passes them to the speech detector together with audio.
+func (s *session) runSpeechDetector(process func(began func(), ended func([]int16))) error {
 	var err error
-	run(func() {
+	process(func() {
 		if err == nil {
 			err = s.onSpeechStart()
 		}
@@ -215,7 +216,7 @@ func (s *session) withVAD(run func(began func(), ended func([]int16))) error {
 
 // onSpeechStart is called when the user starts to speak.
 func (s *session) onSpeechStart() error {
-	if err := s.reportActivity("ACTIVITY_START"); err != nil {
+	if err := s.sendVoiceActivity("ACTIVITY_START"); err != nil {
 		return err
 	}
 	if err := s.reachMoment(OnSpeechStart); err != nil {
@@ -231,16 +232,16 @@ func (s *session) onSpeechStart() error {
 func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	words, heard := "", ""
 	if len(speech) > 0 && (s.setup.WholeInput || !s.setup.Manual) {
-		if words = s.e.nextWords(); words == "" {
+		if words = s.e.takeNextTranscript(); words == "" {
 			heard = fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
 		}
 	}
 	if s.setup.OneTranscript { // these models send the transcript before ACTIVITY_END
-		if err := s.transcribe(words, heard); err != nil {
+		if err := s.sendTranscript(words, heard); err != nil {
 			return err
 		}
 	}
-	if err := s.reportActivity("ACTIVITY_END"); err != nil {
+	if err := s.sendVoiceActivity("ACTIVITY_END"); err != nil {
 		return err
 	}
 	if err := s.reachMoment(OnSpeechEnd); err != nil {
@@ -254,21 +255,21 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	}
 	s.report(Event{Kind: EventUserTurn, PCM: speech, Rate: rate})
 	if !s.setup.OneTranscript {
-		if err := s.transcribe(words, heard); err != nil {
+		if err := s.sendTranscript(words, heard); err != nil {
 			return err
 		}
 	}
 	if words != "" {
-		s.remember("user", words)
-		return s.answerCommand(words)
+		s.addHistory("user", words)
+		return s.answerTextOrCommand(words)
 	}
-	s.remember("user", "("+heard+")")
-	return s.echo(speech, rate, "You said: "+heard+".")
+	s.addHistory("user", "("+heard+")")
+	return s.echoSpeech(speech, rate, "You said: "+heard+".")
 }
 
-// transcribe sends the transcript of the user's speech, in one or several messages depending on the model. If words is
-// "", fallback is sent.
-func (s *session) transcribe(words, fallback string) error {
+// sendTranscript sends the transcript of the user's speech, in one or several messages depending on the model. If words
+// is "", fallback is sent.
+func (s *session) sendTranscript(words, fallback string) error {
 	if !s.setup.InputTranscript || words == "" && fallback == "" {
 		return nil
 	}
@@ -287,8 +288,8 @@ func (s *session) transcribe(words, fallback string) error {
 	return nil
 }
 
-// reportActivity sends a voiceActivity message: ACTIVITY_START or ACTIVITY_END.
-func (s *session) reportActivity(kind string) error {
+// sendVoiceActivity sends a voiceActivity message: ACTIVITY_START or ACTIVITY_END.
+func (s *session) sendVoiceActivity(kind string) error {
 	switch {
 	case s.setup.NoActivity:
 		return nil
@@ -298,8 +299,8 @@ func (s *session) reportActivity(kind string) error {
 			"serverContent": live.Object{}, "voiceActivity": live.Object{"type": kind, "audioOffset": offset},
 		})
 	}
-	return s.conn.send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": seconds(s.vad.offset)}})
+	return s.conn.send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": formatSeconds(s.vad.offset)}})
 }
 
-// seconds formats a duration as proto3 JSON does.
-func seconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }
+// formatSeconds formats a duration as proto3 JSON does.
+func formatSeconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxNesting limits the depth of an instance, and maxInstance the number of its values, because the schema is from
-	// an untrusted client.
+	// maxNesting limits the depth of a value, and maxInstance limits the number of values in it. The limits are needed
+	// because an untrusted client sends the schema.
 	maxNesting  = 64
 	maxInstance = 2000
 )
@@ -29,7 +29,7 @@ func buildSmallestValue(schema json.RawMessage) string {
 		return "{}"
 	}
 	inst := &instance{root: root}
-	value := inst.build(root, 0)
+	value := inst.buildValue(root, 0)
 	if inst.values > maxInstance {
 		return "{}"
 	}
@@ -40,15 +40,15 @@ func buildSmallestValue(schema json.RawMessage) string {
 	return string(text)
 }
 
-// build returns the smallest value of a schema.
-func (i *instance) build(schema map[string]any, depth int) any {
+// buildValue returns the smallest value of a schema.
+func (i *instance) buildValue(schema map[string]any, depth int) any {
 	if i.values++; depth > maxNesting || i.values > maxInstance {
 		i.values = maxInstance + 1 // above the limit, so that building stops
 		return nil
 	}
 	if reference, ok := schema["$ref"].(string); ok {
-		if target := i.resolve(reference); target != nil {
-			return i.build(target, depth+1)
+		if target := i.resolveReference(reference); target != nil {
+			return i.buildValue(target, depth+1)
 		}
 	}
 	if value, ok := schema["const"]; ok {
@@ -60,21 +60,21 @@ func (i *instance) build(schema map[string]any, depth int) any {
 	for _, name := range []string{"anyOf", "oneOf", "any_of"} {
 		if list, ok := schema[name].([]any); ok {
 			if first := firstNonNullSchema(list); first != nil {
-				return i.build(first, depth+1)
+				return i.buildValue(first, depth+1)
 			}
 		}
 	}
 	if list, ok := schema["allOf"].([]any); ok {
-		schema = merge(schema, list)
+		schema = mergeAllOf(schema, list)
 	}
-	switch kind := kindOf(schema); kind {
+	switch kind := schemaType(schema); kind {
 	case "object":
-		return i.object(schema, depth)
+		return i.buildObject(schema, depth)
 	case "array":
 		list := []any{}
 		items, _ := schema["items"].(map[string]any)
-		for range min(int(number(schema, 0, "minItems", "min_items")), maxInstance) {
-			list = append(list, i.build(items, depth+1))
+		for range min(int(firstNumber(schema, 0, "minItems", "min_items")), maxInstance) {
+			list = append(list, i.buildValue(items, depth+1))
 		}
 		return list
 	case "string":
@@ -89,8 +89,8 @@ func (i *instance) build(schema map[string]any, depth int) any {
 	return nil
 }
 
-// object returns a value with the required properties, or with all properties if none is required.
-func (i *instance) object(schema map[string]any, depth int) map[string]any {
+// buildObject returns a value with the required properties, or with all properties if none is required.
+func (i *instance) buildObject(schema map[string]any, depth int) map[string]any {
 	properties, _ := schema["properties"].(map[string]any)
 	object := map[string]any{}
 	required, ok := schema["required"].([]any)
@@ -102,14 +102,14 @@ func (i *instance) object(schema map[string]any, depth int) map[string]any {
 	for _, name := range required {
 		if name, ok := name.(string); ok {
 			property, _ := properties[name].(map[string]any)
-			object[name] = i.build(property, depth+1)
+			object[name] = i.buildValue(property, depth+1)
 		}
 	}
 	return object
 }
 
-// resolve returns the schema at a reference such as "#" or "#/$defs/name".
-func (i *instance) resolve(reference string) map[string]any {
+// resolveReference returns the schema at a reference such as "#" or "#/$defs/name".
+func (i *instance) resolveReference(reference string) map[string]any {
 	at, ok := strings.CutPrefix(reference, "#")
 	if !ok {
 		return nil
@@ -126,15 +126,15 @@ func (i *instance) resolve(reference string) map[string]any {
 // firstNonNullSchema returns the first schema of the list that allows something other than null.
 func firstNonNullSchema(list []any) map[string]any {
 	for _, one := range list {
-		if schema, ok := one.(map[string]any); ok && kindOf(schema) != "null" {
+		if schema, ok := one.(map[string]any); ok && schemaType(schema) != "null" {
 			return schema
 		}
 	}
 	return nil
 }
 
-// merge merges the parts of an allOf, but only object properties and simple limits.
-func merge(schema map[string]any, parts []any) map[string]any {
+// mergeAllOf merges the parts of an allOf, but only object properties and simple limits.
+func mergeAllOf(schema map[string]any, parts []any) map[string]any {
 	whole := map[string]any{}
 	properties := map[string]any{}
 	var required []any
@@ -165,8 +165,8 @@ func merge(schema map[string]any, parts []any) map[string]any {
 	return whole
 }
 
-// kindOf returns the type of a schema in lower case. If it has no type, kindOf infers it from other fields.
-func kindOf(schema map[string]any) string {
+// schemaType returns the type of a schema in lower case. If it has no type, the type is inferred from other fields.
+func schemaType(schema map[string]any) string {
 	kinds, ok := schema["type"].([]any)
 	if !ok {
 		kinds = []any{schema["type"]}
@@ -196,7 +196,7 @@ var samples = map[string]string{
 func sampleText(schema map[string]any) string {
 	format, _ := schema["format"].(string)
 	text := samples[format]
-	for range min(int(number(schema, 0, "minLength", "min_length"))-len(text), maxInstance) {
+	for range min(int(firstNumber(schema, 0, "minLength", "min_length"))-len(text), maxInstance) {
 		text += "x"
 	}
 	return text
@@ -204,20 +204,20 @@ func sampleText(schema map[string]any) string {
 
 // closestToZero returns the number closest to 0 that a schema allows.
 func closestToZero(schema map[string]any) float64 {
-	low := number(schema, math.Inf(-1), "minimum")
-	if above := number(schema, math.Inf(-1), "exclusiveMinimum"); above >= low {
+	low := firstNumber(schema, math.Inf(-1), "minimum")
+	if above := firstNumber(schema, math.Inf(-1), "exclusiveMinimum"); above >= low {
 		low = above + 1
 	}
-	high := number(schema, math.Inf(1), "maximum")
-	if below := number(schema, math.Inf(1), "exclusiveMaximum"); below <= high {
+	high := firstNumber(schema, math.Inf(1), "maximum")
+	if below := firstNumber(schema, math.Inf(1), "exclusiveMaximum"); below <= high {
 		high = below - 1
 	}
 	return max(low, min(high, 0))
 }
 
-// number returns the first of several limits in a schema, or the default (otherwise) if the schema has none of them. Google's JSON may
-// encode the number as a string.
-func number(schema map[string]any, otherwise float64, names ...string) float64 {
+// firstNumber returns the first of several limits in a schema, or fallback if the schema has none of them. Google's
+// JSON may encode the number as a string.
+func firstNumber(schema map[string]any, fallback float64, names ...string) float64 {
 	for _, name := range names {
 		switch value := schema[name].(type) {
 		case float64:
@@ -229,5 +229,5 @@ func number(schema map[string]any, otherwise float64, names ...string) float64 {
 			}
 		}
 	}
-	return otherwise
+	return fallback
 }

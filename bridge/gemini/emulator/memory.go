@@ -22,13 +22,13 @@ const (
 	// handleTTL is the lifetime of a handle: https://ai.google.dev/gemini-api/docs/live-session.
 	handleTTL = 2 * time.Hour
 
-	// closeGrace limits how long resuming a session waits until its previous connection is closed. The client may have
-	// closed it, but the close has not arrived yet.
+	// closeGrace limits how long resuming a session waits for the end of its previous connection. The client may
+	// already have closed that connection, but the emulator has not received the close yet.
 	closeGrace = 200 * time.Millisecond
 )
 
-// conversation is a session as Google defines it: it exists as long as it has a handle. A session in this package is
-// one connection of a conversation.
+// conversation is a session as Google uses the word: it exists as long as it has a handle. In this package the type
+// session is one connection of a conversation.
 type conversation struct {
 	// Guarded by the memory's mu.
 	conn     *session      // current connection, or nil
@@ -38,7 +38,7 @@ type conversation struct {
 	handles []string // handles of the conversation, oldest first
 }
 
-// savedSession is the state of a session at the time of a handle, which the handle restores.
+// savedSession is the state that a handle restores. It is copied from the session when the handle is issued.
 type savedSession struct {
 	*conversation
 	model    string
@@ -57,9 +57,10 @@ type memory struct {
 }
 
 const (
-	// maxHandles limits the number of stored handles, and so the memory of an emulator that runs for a long time.
+	// maxHandles limits the number of stored handles, so that the memory of an emulator does not grow without end.
 	maxHandles = 4096
-	// maxOfConversation limits the handles of one conversation, because each handle has its own copy of the history.
+	// maxOfConversation limits the handles of one conversation, because each handle stores a copy of the pending calls.
+	// The histories share memory.
 	maxOfConversation = 128
 )
 
@@ -71,10 +72,10 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// save stores the state of a session, and returns a handle for it: a UUID, or base64 if isLong is set, as for models of
-// version 2.5.
-func (m *memory) save(s savedSession, isLong bool) string {
-	handle := newUUID()
+// saveSession stores the state of a session, and returns a handle for it: a UUID, or base64 if isLong is set, as for
+// models of version 2.5.
+func (m *memory) saveSession(s savedSession, isLong bool) (handle string) {
+	handle = newUUID()
 	if isLong {
 		handle = base64.StdEncoding.EncodeToString([]byte(strings.ToLower(rand.Text() + rand.Text())[:42]))
 	}
@@ -98,20 +99,20 @@ func (m *memory) save(s savedSession, isLong bool) string {
 	return handle
 }
 
-// find returns the session state that a handle restores. It returns false if the handle is unknown or has expired.
-func (m *memory) find(handle string) (savedSession, bool) {
+// findSession returns the session state that a handle restores. It returns false if the handle is unknown or has expired.
+func (m *memory) findSession(handle string) (s savedSession, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s, ok := m.handles[handle]
+	s, ok = m.handles[handle]
 	if !ok || s.conn == nil && time.Since(s.lastEnd) > m.ttl {
 		return savedSession{}, false
 	}
 	return s, true
 }
 
-// enter makes s the connection of c. If c already has a connection, enter changes nothing, and returns a channel that
-// is closed when the connection leaves.
-func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
+// enterConversation makes s the connection of c. If c already has a connection, nothing changes, and busy is a channel
+// that is closed when that connection has ended.
+func (m *memory) enterConversation(c *conversation, s *session) (busy <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c.conn != nil {
@@ -121,17 +122,18 @@ func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
 	return nil
 }
 
-// leave ends the connection of c.
-func (m *memory) leave(c *conversation) {
+// leaveConversation ends the connection of c.
+func (m *memory) leaveConversation(c *conversation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c.conn, c.lastEnd = nil, time.Now()
 	close(c.released)
 }
 
-// resume restores the session of a handle on this connection.
-func (s *session) resume(ctx context.Context, handle string) error {
-	saved, ok := s.e.memory.find(handle)
+// resumeSession restores the session of a handle on this connection. It blocks until the previous connection of the
+// conversation has ended, and fails after closeGrace.
+func (s *session) resumeSession(ctx context.Context, handle string) error {
+	saved, ok := s.e.memory.findSession(handle)
 	switch {
 	case !ok:
 		return live.NewClosing(live.ClosePolicy, "BidiGenerateContent session not found")
@@ -140,7 +142,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	}
 	timeout := time.After(closeGrace)
 	for {
-		busy := s.e.memory.enter(saved.conversation, s)
+		busy := s.e.memory.enterConversation(saved.conversation, s)
 		if busy == nil {
 			break
 		}
@@ -149,7 +151,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 		case <-timeout:
 			return live.NewClosing(live.CloseInternal, "")
 		case <-ctx.Done():
-			return goingAway()
+			return newGoingAwayError()
 		}
 	}
 	s.conversation, s.history, s.inherited = saved.conversation, saved.history, len(saved.history)
@@ -162,9 +164,9 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	return nil
 }
 
-// depart releases the conversation. It is called before the client can see the end of the connection, because the
-// client may then dial immediately.
-func (s *session) depart() {
+// releaseConversation makes the conversation available to another connection. It must be called before the client can
+// notice the end of this connection, because the client may then dial immediately.
+func (s *session) releaseConversation() {
 	if s.hasDeparted {
 		return
 	}
@@ -178,11 +180,11 @@ func (s *session) depart() {
 	case s.vad.speaking:
 		s.unfinished, s.unfinishedRate = s.vad.buffer, s.vad.rate
 	}
-	s.e.memory.leave(s.conversation)
+	s.e.memory.leaveConversation(s.conversation)
 }
 
-// handlePolicy returns the policy that determines when this session gets handles: a value of Scenario.Handles.
-func (s *session) handlePolicy() string {
+// resumptionHandlePolicy returns the policy that determines when this session gets handles: a value of Scenario.Handles.
+func (s *session) resumptionHandlePolicy() string {
 	switch given := s.e.scenario.Handles; {
 	case given != "":
 		return given
@@ -192,8 +194,8 @@ func (s *session) handlePolicy() string {
 	return HandlesPrompt
 }
 
-// giveHandle sends a handle for the current state of the session.
-func (s *session) giveHandle() error {
+// sendHandle sends a handle for the current state of the session.
+func (s *session) sendHandle() error {
 	state := savedSession{s.conversation, s.setup.Model, s.savedHistory(), maps.Clone(s.calls), nil}
 	update := live.Object{"resumable": true}
 	if s.setup.Transparent {
@@ -204,11 +206,12 @@ func (s *session) giveHandle() error {
 		}
 		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(s.index, 10)
 	}
-	update["newHandle"] = s.e.memory.save(state, s.setup.LongHandles)
+	update["newHandle"] = s.e.memory.saveSession(state, s.setup.LongHandles)
 	return s.conn.send(live.Object{"sessionResumptionUpdate": update})
 }
 
-// savedHistory returns the turns that a handle restores. It omits turns appended since the last completed turn.
+// savedHistory returns the turns that a handle restores. It omits the turns that the client has appended since the last
+// completed turn.
 func (s *session) savedHistory() []Turn {
 	end, begin := len(s.history)-s.appended, 0
 	// With ForgetfulHandles, handles of a resumed connection do not restore the turns of earlier connections.
@@ -218,26 +221,26 @@ func (s *session) savedHistory() []Turn {
 	return s.history[begin:end:end]
 }
 
-// giveHandleAfterChange sends a handle after a change of the session, if the client has requested handles and the
+// sendHandleAfterChange sends a handle after a change of the session, if the client has requested handles and the
 // policy allows it.
-func (s *session) giveHandleAfterChange() error {
-	if !s.setup.Resumption || s.handlePolicy() == HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
+func (s *session) sendHandleAfterChange() error {
+	if !s.setup.Resumption || s.resumptionHandlePolicy() == HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
 		return nil
 	}
-	return s.giveHandle()
+	return s.sendHandle()
 }
 
-// withholdHandle tells the client that the session cannot be resumed now, if the policy withholds handles. In proto3
-// JSON, false and an empty handle are omitted.
-func (s *session) withholdHandle() error {
-	if !s.setup.Resumption || s.handlePolicy() != HandlesWithheld {
+// announceNoHandle tells the client that the session cannot be resumed now, if the policy is to withhold handles. The
+// message is an empty object, because proto3 JSON omits false and an empty handle.
+func (s *session) announceNoHandle() error {
+	if !s.setup.Resumption || s.resumptionHandlePolicy() != HandlesWithheld {
 		return nil
 	}
 	return s.conn.send(live.Object{"sessionResumptionUpdate": live.Object{}})
 }
 
-// remember adds a turn to the history.
-func (s *session) remember(role, text string) {
+// addHistory adds a turn to the history.
+func (s *session) addHistory(role, text string) {
 	const (
 		most    = 1000     // turns, enough for hours; only /history and tests read them
 		longest = 16 << 10 // bytes of one turn
@@ -250,5 +253,5 @@ func (s *session) remember(role, text string) {
 		s.inherited = max(s.inherited-1, 0)
 	}
 	s.appended = 0
-	s.history = append(s.history[:len(s.history):len(s.history)], Turn{role, text})
+	s.history = append(s.history, Turn{role, text}) // the histories of handles end before this turn, and share the memory
 }

@@ -1,8 +1,11 @@
 package emulator_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -112,6 +115,33 @@ func TestOldHandle(t *testing.T) {
 			t.Errorf("%v, %v", got, opened[2].History)
 		}
 	})
+}
+
+// TestHandlesShareOneHistory checks that the handles of a long conversation do not each keep a copy of its turns.
+func TestHandlesShareOneHistory(t *testing.T) { // not parallel: it measures the heap
+	const turns, most = 200, 1 << 20 // a copy for each handle takes 4 MB
+	parrot(t, `{}`, func(t *testing.T, p *peer) {
+		history := slices.Repeat([]wire.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"Hi"}]`)}}, 1000)
+		p.send(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: history, TurnComplete: true}})
+		p.turn()
+		before := heapInUse()
+		for range turns {
+			p.text("Hi")
+			p.turn()
+		}
+		if kept := heapInUse() - before; kept > most {
+			t.Errorf("the handles of %d turns keep %d KB", turns, kept>>10)
+		}
+	})
+}
+
+// heapInUse returns the bytes of the heap that are still in use after a collection.
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC() // frees what has a finalizer
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 const oldModel = `{"model":"gemini-2.5-flash-native-audio-preview-12-2025","tools":[{"functionDeclarations":[{"name":"f"}]}]}`

@@ -11,31 +11,31 @@ import (
 	"voxgate/media"
 )
 
-// echo answers with the user's own speech.
-func (s *session) echo(speech []int16, rate int, text string) error {
+// echoSpeech answers with the user's own speech.
+func (s *session) echoSpeech(speech []int16, rate int, text string) error {
 	pcm, err := media.Resample(speech, rate, wire.OutputRate)
 	if err != nil {
 		return live.NewClosing(live.CloseInternal, "Internal error encountered.")
 	}
-	sc := s.speech(pcm, text)
+	sc := s.buildSpeechScript(pcm, text)
 	sc.polite = true
 	return s.queueScript(sc)
 }
 
-// answerCommand answers typed text or a command.
-func (s *session) answerCommand(text string) error {
+// answerTextOrCommand answers typed text or a command.
+func (s *session) answerTextOrCommand(text string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	switch word {
 	case "/tool", "/tools":
-		return s.makeTypedCalls(word, rest)
+		return s.queueTypedCalls(word, rest)
 	case "/cancel":
 		if err := s.cancelCalls(func(*call) bool { return true }); err != nil {
 			return err
 		}
 		return s.speak("I have taken all my calls back.", "I have taken all my calls back.", false)
 	case "/ground":
-		sc := s.speech(melody("ground"), "I have searched the web for you.")
-		sc.steps = append(sc.steps, step{at: sc.audio / ahead, content: live.Object{"groundingMetadata": grounding(rest)}})
+		sc := s.buildSpeechScript(melody("ground"), "I have searched the web for you.")
+		sc.steps = append(sc.steps, step{at: sc.audio / ahead, content: live.Object{"groundingMetadata": buildGrounding(rest)}})
 		return s.queueScript(sc)
 	case "/history":
 		var lines []string
@@ -49,7 +49,7 @@ func (s *session) answerCommand(text string) error {
 	case "":
 		return s.speak("I am listening.", "I am listening.", false)
 	default:
-		if ok, err := s.playVOX(text); ok {
+		if ok, err := s.answerAsGuide(text); ok {
 			return err
 		}
 		said := "You said: " + text
@@ -60,15 +60,15 @@ func (s *session) answerCommand(text string) error {
 // commandDelay is the time from the answer to a command to its effect, so that the client receives the answer first.
 const commandDelay = 300 * time.Millisecond
 
-// faultOf returns the fault for /close, /goaway or /drop, typed by a user. `rest` holds the arguments of the command. ok is false if the
-// code of /close is invalid.
-func faultOf(command, rest string) (f Fault, ok bool) {
+// parseTypedFault returns the fault for /close, /goaway or /drop, typed by a user. `rest` holds the arguments of the
+// command. ok is false if the code of /close is invalid.
+func parseTypedFault(command, rest string) (f Fault, ok bool) {
 	word, reason, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	switch command {
 	case "/close":
 		f.Close, _ = strconv.Atoi(word)
 		f.Reason = strings.TrimSpace(reason)
-		return f, live.ValidCode(f.Close)
+		return f, live.IsValidCloseCode(f.Close)
 	case "/goaway":
 		if f.GoAway, _ = time.ParseDuration(word); f.GoAway <= 0 {
 			f.GoAway = 5 * time.Second // default time, long enough to watch the effect
@@ -81,7 +81,7 @@ func faultOf(command, rest string) (f Fault, ok bool) {
 
 // applyTypedFault applies a fault that a user has typed.
 func (s *session) applyTypedFault(command, rest string) error {
-	f, ok := faultOf(command, rest)
+	f, ok := parseTypedFault(command, rest)
 	if !ok {
 		return s.speak("There is no such code.", "There is no such code.", false)
 	}
@@ -95,7 +95,7 @@ func (s *session) applyTypedFault(command, rest string) error {
 	if f.GoAway > 0 {
 		return s.applyFault(&f)
 	}
-	s.after(commandDelay, func() error { return s.applyFault(&f) })
+	s.callAfter(commandDelay, func() error { return s.applyFault(&f) })
 	return nil
 }
 
@@ -114,8 +114,8 @@ const searchSuggestion = `<style>
 </style>
 <div class="container"><a class="chip" href="https://www.google.com/search?q=parrots">parrots</a></div>`
 
-// grounding returns the metadata of a web search. Google's terms require clients to show renderedContent.
-func grounding(query string) live.Object {
+// buildGrounding returns the metadata of a web search. Google's terms require clients to show renderedContent.
+func buildGrounding(query string) live.Object {
 	if query = strings.TrimSpace(query); query == "" {
 		query = "parrots"
 	}
@@ -129,16 +129,16 @@ func grounding(query string) live.Object {
 	}
 }
 
-// speak says a text, with the given transcript. If polite is set, it first waits until the user is quiet. It blocks for
-// about 50 ms, while espeak-ng runs.
-func (s *session) speak(text, transcript string, polite bool) error {
+// speak says a text, with the given transcript. If waitsForQuiet is set, it first waits until the user is quiet. It
+// blocks for about 50 ms, while espeak-ng runs.
+func (s *session) speak(text, transcript string, waitsForQuiet bool) error {
 	var pcm []int16
 	if s.e.espeak == "" || s.setup.Text {
 		pcm = melody(text)
 	} else {
-		pcm = espeak(s.ctx, s.e.espeak, text)
+		pcm = speakWithEspeak(s.ctx, s.e.espeak, text)
 	}
-	sc := s.speech(pcm, transcript)
-	sc.polite = polite
+	sc := s.buildSpeechScript(pcm, transcript)
+	sc.polite = waitsForQuiet
 	return s.queueScript(sc)
 }

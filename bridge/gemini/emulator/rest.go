@@ -10,23 +10,23 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// modelPath matches REST paths after any prefix: the list of models, a model, or a method of a model.
+// modelPath matches three kinds of REST paths, after any prefix: the list of models, a model, and a method of a model.
 var modelPath = regexp.MustCompile(
 	`/(?:v1|v1beta|v1alpha|v1beta1)/(?:(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?models(?:/([^/:]*)(?::(\w+))?)?$`,
 )
 
-// models lists the models in the response to a request for the list of models. Other models whose names begin with
-// "gemini-" are supported, too.
+// models is the list of models that the emulator sends to clients. The emulator also accepts all other models whose
+// names begin with "gemini-".
 var models = []string{"gemini-3.8-live", "gemini-3.8-flash", "gemini-3.5-flash-lite", "gemini-embedding-001"}
 
-// serveREST handles a REST request. path is its path without double slashes.
+// serveREST handles a REST request. path is the request's path without double slashes.
 func serveREST(w http.ResponseWriter, r *http.Request, path string) {
 	m, method := modelPath.FindStringSubmatch(path), http.MethodGet
 	if m != nil && m[2] != "" {
 		method = http.MethodPost
 	}
 	if m == nil || r.Method != method {
-		notFound("Requested entity was not found.").write(w)
+		newNotFoundError("Requested entity was not found.").write(w)
 		return
 	}
 	model, call := m[1], m[2]
@@ -41,9 +41,9 @@ func serveREST(w http.ResponseWriter, r *http.Request, path string) {
 		}
 		writeJSON(w, http.StatusOK, live.Object{"models": all})
 	case !strings.HasPrefix(model, "gemini-"):
-		notFound("models/" + model + " is not found for API version v1beta.").write(w)
+		newNotFoundError("models/" + model + " is not found for API version v1beta.").write(w)
 	case call != "":
-		generate(w, r, model, call)
+		handleModelMethod(w, r, model, call)
 	default:
 		writeJSON(w, http.StatusOK, modelInfo(model))
 	}
@@ -63,25 +63,25 @@ func modelInfo(model string) live.Object {
 	}
 }
 
-// checkCredentials checks the credentials of a request, in all the places where clients put them.
-func checkCredentials(r *http.Request, to live.Endpoint) *apiError {
+// checkCredentials checks the credentials of a request. It looks in all the places where clients put them.
+func checkCredentials(r *http.Request, endpoint live.Endpoint) *apiError {
 	key := cmp.Or(r.Header.Get("X-Goog-Api-Key"), r.URL.Query().Get("key"))
-	bearer := authorization(r, "Bearer ")
-	access := cmp.Or(r.URL.Query().Get("access_token"), authorization(r, "Token "), bearer)
+	bearer := parseAuthorization(r, "Bearer ")
+	access := cmp.Or(r.URL.Query().Get("access_token"), parseAuthorization(r, "Token "), bearer)
 	switch {
 	case strings.HasPrefix(key, "invalid"):
 		return &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."}
 	case strings.HasPrefix(key, "expired"):
 		return &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", "API key expired. Please renew the API key."}
-	case strings.HasPrefix(access, "invalid"), strings.HasPrefix(access, "expired"), to.Vertex && bearer == "",
-		to.Constrained && !strings.HasPrefix(access, "auth_tokens/"):
+	case strings.HasPrefix(access, "invalid"), strings.HasPrefix(access, "expired"), endpoint.Vertex && bearer == "",
+		endpoint.Constrained && !strings.HasPrefix(access, "auth_tokens/"):
 		return refusals[http.StatusUnauthorized]
 	}
 	return nil
 }
 
-// authorization returns the credentials in an Authorization header with this scheme, or "".
-func authorization(r *http.Request, scheme string) string {
+// parseAuthorization returns the credentials in an Authorization header with this scheme, or "".
+func parseAuthorization(r *http.Request, scheme string) string {
 	value, ok := strings.CutPrefix(r.Header.Get("Authorization"), scheme)
 	if !ok {
 		return ""
@@ -124,10 +124,10 @@ var refusals = map[int]*apiError{
 	http.StatusServiceUnavailable: {http.StatusServiceUnavailable, "UNAVAILABLE", "The service is currently unavailable."},
 }
 
-func notFound(message string) *apiError {
+func newNotFoundError(message string) *apiError {
 	return &apiError{http.StatusNotFound, "NOT_FOUND", message}
 }
 
-func invalid(format string, args ...any) *apiError {
+func newInvalidError(format string, args ...any) *apiError {
 	return &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", fmt.Sprintf(format, args...)}
 }

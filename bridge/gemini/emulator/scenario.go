@@ -11,7 +11,7 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// Values of Scenario.Handles: see there.
+// The values of [Scenario].Handles, which explains them.
 const (
 	HandlesPrompt   = "prompt"
 	HandlesWithheld = "withheld"
@@ -37,8 +37,8 @@ type Scenario struct {
 	// it is about 10 minutes.
 	ConnectionAge time.Duration `json:"connectionAge"`
 
-	// GoAwayLead is the time from goAway to the end of the connection. 0 means that no goAway is sent, as also happens with
-	// Google.
+	// GoAwayLead is the time from goAway to the end of the connection. If it is 0, the emulator sends no goAway, as
+	// Google does sometimes.
 	GoAwayLead time.Duration `json:"goAwayLead"`
 
 	// HandleTTL is the lifetime of a handle after the last connection of its session has ended; 0 means 2 hours, as for
@@ -49,11 +49,11 @@ type Scenario struct {
 	// sends them after a turn. "" means "withheld" for models of version 2.5, and "prompt" for others.
 	Handles string `json:"handles"`
 
-	// SlowPongs delays the answers to pings. For Google 8 to 30 s were measured.
+	// SlowPongs delays the answers to pings. Google's servers were measured to take 8 to 30 s.
 	SlowPongs time.Duration `json:"slowPongs"`
 
-	// Hears lists the transcripts of the user's speech, in order, for all connections. When they are used up, the transcript is
-	// the length of the speech.
+	// Hears lists the transcripts of the user's speech, in order, for all connections. When the list is used up, the
+	// transcript states only the length of the speech.
 	Hears []string `json:"hears"`
 
 	Faults []Fault `json:"faults"`
@@ -63,15 +63,15 @@ type Scenario struct {
 type Fault struct {
 	On Moment `json:"on"`
 
-	// After is the time from the moment to the fault. For OnAnswer, it counts the voice sent in the turn, which is
-	// faster than real time.
+	// After is the delay of the fault after the moment. For OnAnswer, After is a length of voice sent in the turn, and
+	// voice is sent faster than real time.
 	After time.Duration `json:"after"`
 
 	// Nth selects the n-th occurrence of the moment on a connection; 0 means all.
 	Nth int `json:"nth"`
 
-	// Connections lists the numbers of connections on which the fault occurs, counted from 1 by handshakes; empty means
-	// all.
+	// Connections lists the numbers of the connections on which the fault occurs. The first handshake has number 1. An
+	// empty list means all connections.
 	Connections []int `json:"connections"`
 
 	// Times limits how often the fault occurs in total; 0 means no limit.
@@ -99,8 +99,8 @@ type Fault struct {
 
 	// Stall stops sending and leaves the connection open. Pings are still answered.
 	Stall bool `json:"stall"`
-	// Deaf, together with Stall, also stops reading. The session then counts as closed, because the emulator could not
-	// detect the end of the connection.
+	// Deaf, together with Stall, also stops reading. The emulator then lets the client resume the session on another
+	// connection, because without reading it cannot detect the end of this connection.
 	Deaf bool `json:"deaf"`
 
 	// GoAway announces the end of the connection after this time, and then ends it.
@@ -113,8 +113,8 @@ type Fault struct {
 // Moment is an event on a connection at which faults can occur.
 type Moment string
 
-// Values of Moment. A fault without After occurs as soon as its moment is reached, before anything else that follows
-// from the moment.
+// Values of Moment. A fault without After occurs as soon as its moment is reached, before all other effects of that
+// moment.
 const (
 	OnHandshake    Moment = "handshake"    // the upgrade is requested
 	OnSetup        Moment = "setup"        // a valid setup was received; setupComplete is not sent yet
@@ -132,7 +132,7 @@ var moments = []Moment{
 	OnHandshake, OnSetup, OnReady, OnSpeechStart, OnSpeechEnd, OnText, OnAnswer, OnTurnComplete, OnToolCall, OnToolResponse,
 }
 
-// ParseScenario parses a scenario file. Its errors name the field.
+// ParseScenario parses a scenario file. Its errors name the invalid field.
 func ParseScenario(data []byte) (Scenario, error) {
 	var s Scenario
 	err := s.decode(data)
@@ -150,7 +150,7 @@ func ParseScenario(data []byte) (Scenario, error) {
 func (s *Scenario) decode(data []byte) error {
 	tree, err := live.Decode(data)
 	if err == nil {
-		err = readDurations(tree)
+		err = convertDurations(tree)
 	}
 	if err != nil {
 		return err
@@ -163,19 +163,19 @@ func (s *Scenario) decode(data []byte) error {
 // durations lists the names of the fields that are durations.
 var durations = []string{"connectionAge", "goAwayLead", "handleTTL", "slowPongs", "after", "goAway"}
 
-// readDurations replaces durations in a JSON tree, such as "1.5s", by nanoseconds.
-func readDurations(tree any) error {
+// convertDurations replaces durations in a JSON tree, such as "1.5s", by nanoseconds.
+func convertDurations(tree any) error {
 	switch v := tree.(type) {
 	case []any:
 		for _, element := range v {
-			if err := readDurations(element); err != nil {
+			if err := convertDurations(element); err != nil {
 				return err
 			}
 		}
 	case map[string]any:
 		for name, value := range v {
 			if !slices.Contains(durations, name) {
-				if err := readDurations(value); err != nil {
+				if err := convertDurations(value); err != nil {
 					return err
 				}
 				continue
@@ -230,7 +230,7 @@ func (f *Fault) validate() error {
 		return errors.New("http is for the handshake")
 	case onHandshake && (f.Close != 0 || f.GoAway != 0 || f.Send != "" || f.Deaf):
 		return errors.New("a handshake can meet http, drop and stall only")
-	case f.Close != 0 && !live.ValidCode(f.Close):
+	case f.Close != 0 && !live.IsValidCloseCode(f.Close):
 		return fmt.Errorf("close %d cannot be sent", f.Close)
 	case f.Reason != "" && f.Close == 0:
 		return errors.New("reason needs close")

@@ -53,9 +53,9 @@ type session struct {
 	index    int64         // index of the last client message; the setup is 0
 }
 
-func newSession(e *Emulator, to live.Endpoint) *session {
+func newSession(e *Emulator, endpoint live.Endpoint) *session {
 	s := &session{
-		e: e, endpoint: to,
+		e: e, endpoint: endpoint,
 		calls:        make(map[string]*call),
 		momentCounts: make(map[Moment]int),
 		callbacks:    make(chan func() error),
@@ -71,8 +71,8 @@ func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.ctx, s.conn = ctx, newConn(ctx, ws, &s.e.scenario)
-	err := s.loop(ctx)
-	s.depart()
+	err := s.runLoop(ctx)
+	s.releaseConversation()
 	end, refused := errors.AsType[*live.Closing](err)
 	readErr := s.conn.close(end)
 	cancel()
@@ -98,22 +98,22 @@ func (s *session) reportEnd(err error) {
 	s.report(ev)
 }
 
-func (s *session) loop(ctx context.Context) error {
-	if err := s.start(ctx); err != nil {
+func (s *session) runLoop(ctx context.Context) error {
+	if err := s.acceptSetup(ctx); err != nil {
 		return err
 	}
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
-			return goingAway()
+			return newGoingAwayError()
 		case data, open := <-s.conn.messages():
 			if !open {
 				return nil
 			}
 			err = s.handleMessage(data)
 		case <-s.timer.C:
-			err = s.proceed()
+			err = s.sendDueSteps()
 		case do := <-s.callbacks:
 			err = do()
 		}
@@ -123,27 +123,27 @@ func (s *session) loop(ctx context.Context) error {
 	}
 }
 
-// after makes the session's loop call the function do when the time d has passed. An error of the function ends the session.
-func (s *session) after(d time.Duration, do func() error) {
+// callAfter makes the session's loop call f after the duration d. If f returns an error, the session ends.
+func (s *session) callAfter(d time.Duration, f func() error) {
 	time.AfterFunc(d, func() {
 		select {
-		case s.callbacks <- do:
+		case s.callbacks <- f:
 		case <-s.ctx.Done():
 		}
 	})
 }
 
-// goingAway returns the error that ends a session because the emulator is being closed.
-func goingAway() error {
+// newGoingAwayError returns the error that ends a session because the emulator is being closed.
+func newGoingAwayError() error {
 	return live.NewClosing(websocket.CloseGoingAway, "The service is currently unavailable.")
 }
 
-// start waits for the setup and handles it.
-func (s *session) start(ctx context.Context) error {
+// acceptSetup waits for the setup and handles it.
+func (s *session) acceptSetup(ctx context.Context) error {
 	var data []byte
 	select {
 	case <-ctx.Done():
-		return goingAway()
+		return newGoingAwayError()
 	case data = <-s.conn.messages():
 		if data == nil {
 			return errors.New("ended before the setup")
@@ -152,13 +152,13 @@ func (s *session) start(ctx context.Context) error {
 	if s.refusal != nil {
 		return s.refusal
 	}
-	tree, err := live.ParseSetup(data)
+	tree, err := live.ParseSetupMessage(data)
 	if err != nil {
 		return err
 	}
 	resumption, _ := tree["sessionResumption"].(map[string]any)
 	handle, _ := resumption["handle"].(string)
-	if s.setup, err = live.ReadSetup(tree, s.endpoint); err != nil {
+	if s.setup, err = live.BuildSetup(tree, s.endpoint); err != nil {
 		return err
 	}
 	if s.setup.SilenceRequired && s.setup.Detection.SilenceDurationMs == nil {
@@ -166,24 +166,24 @@ func (s *session) start(ctx context.Context) error {
 	}
 	s.vad = newSpeechDetector(s.setup.Detection, 16000, 0)
 	if handle != "" {
-		if err := s.resume(ctx, handle); err != nil {
+		if err := s.resumeSession(ctx, handle); err != nil {
 			return err
 		}
 	} else {
 		s.conversation = &conversation{}
-		s.e.memory.enter(s.conversation, s)
+		s.e.memory.enterConversation(s.conversation, s)
 		s.seeding = s.setup.InitialHistory
 	}
-	return s.open(handle != "")
+	return s.completeSetup(handle != "")
 }
 
-// open accepts the setup: it sends setupComplete.
-func (s *session) open(resumed bool) error {
+// completeSetup accepts the setup: it sends setupComplete.
+func (s *session) completeSetup(isResumed bool) error {
 	if err := s.reachMoment(OnSetup); err != nil {
 		return err
 	}
 	s.report(Event{
-		Kind: EventOpened, Resumed: resumed, History: s.history, Text: s.setup.Instruction, Tools: s.setup.FunctionNames(),
+		Kind: EventOpened, Resumed: isResumed, History: s.history, Text: s.setup.Instruction, Tools: s.setup.FunctionNames(),
 	})
 	s.isOpen = true
 	complete := live.Object{}
@@ -208,28 +208,28 @@ func (s *session) startTimers() {
 	if age := sc.ConnectionAge; age > 0 {
 		if sc.GoAwayLead > 0 {
 			lead := min(sc.GoAwayLead, age)
-			s.after(age-lead, func() error { return s.sendGoAway(lead) })
+			s.callAfter(age-lead, func() error { return s.sendGoAway(lead) })
 		}
-		s.after(age, s.expire)
+		s.callAfter(age, s.expire)
 	}
 	// gemini-3.8-live sends the first handle even if the client has not requested it. It sends no handle on a resumed
 	// connection before a turn.
-	if s.handlePolicy() == HandlesPrompt && (!s.setup.HandlesAfterTurns || s.inherited == 0) {
-		s.after(firstHandle, s.giveHandle)
+	if s.resumptionHandlePolicy() == HandlesPrompt && (!s.setup.HandlesAfterTurns || s.inherited == 0) {
+		s.callAfter(firstHandle, s.sendHandle)
 	}
 }
 
-// sendGoAway announces the end of the connection. The Gemini API sends "50s" (recorded twice). The form on Vertex AI is
-// not known: the emulator sends a fraction there, which the format allows.
+// sendGoAway announces the end of the connection. The Gemini API sends whole seconds, "50s" (recorded twice). The form
+// on Vertex AI is unknown. There the emulator sends a fraction, which the format allows.
 func (s *session) sendGoAway(left time.Duration) error {
-	text := seconds(left - time.Millisecond)
+	text := formatSeconds(left - time.Millisecond)
 	if left%time.Second == 0 && !s.endpoint.Vertex {
 		text = fmt.Sprintf("%ds", left/time.Second)
 	}
 	return s.conn.send(live.Object{"goAway": live.Object{"timeLeft": text}})
 }
 
-// expire ends the connection because of its age, unless it is stalled.
+// expire ends the connection because its time is over. It does nothing on a stalled connection.
 func (s *session) expire() error {
 	if s.conn.isSilent {
 		return nil

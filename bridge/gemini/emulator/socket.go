@@ -34,13 +34,14 @@ type conn struct {
 	isDeaf   atomic.Bool // no more messages are read
 }
 
-// newConn returns a connection that reads until ctx is done or close is called. close must be called in any case.
+// newConn returns a connection that reads until ctx is done or close is called. The caller must call close even if ctx
+// is done.
 func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &conn{
 		ws: ws, scenario: sc, cancel: cancel,
-		// The buffer is enough for 5 s of audio in messages of 20 ms. If a client sends further ahead, its messages are
-		// not read until there is space.
+		// The buffer is enough for 5 s of audio in messages of 20 ms. If it is full, the emulator stops reading until
+		// there is space.
 		incoming: make(chan []byte, 256),
 	}
 	ws.SetReadLimit(messageLimit)
@@ -54,13 +55,13 @@ func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 	}
 	go func() {
 		defer close(c.incoming)
-		c.readErr = c.read(ctx)
+		c.readErr = c.readLoop(ctx)
 	}()
 	return c
 }
 
-// read forwards the client's messages to incoming.
-func (c *conn) read(ctx context.Context) error {
+// readLoop forwards the client's messages to incoming.
+func (c *conn) readLoop(ctx context.Context) error {
 	for {
 		if c.isDeaf.Load() {
 			<-ctx.Done()
@@ -107,7 +108,7 @@ func (c *conn) sendRaw(data []byte) error {
 // the error of the reading goroutine.
 func (c *conn) close(end *live.Closing) error {
 	if end != nil && end.Code != websocket.CloseAbnormalClosure {
-		c.sendClose(end)
+		c.closeHandshake(end)
 	}
 	c.cancel()
 	_ = c.ws.Close()
@@ -117,9 +118,10 @@ func (c *conn) close(end *live.Closing) error {
 	return c.readErr
 }
 
-// sendClose sends a close frame and waits for the client's close frame. Closing a connection with unread input would reset it, and
-// the reset could overtake the close frame.
-func (c *conn) sendClose(end *live.Closing) {
+// closeHandshake sends a close frame and waits for the client's close frame. It reads and discards the client's
+// messages meanwhile: if the connection were closed with unread input, the kernel would reset it, and the reset could
+// overtake the close frame.
+func (c *conn) closeHandshake(end *live.Closing) {
 	if c.ws.WriteControl(websocket.CloseMessage, end.Frame(), time.Now().Add(closeTimeout)) != nil {
 		return
 	}

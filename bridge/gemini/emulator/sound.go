@@ -22,23 +22,23 @@ const (
 	voiceTimeout = 5 * time.Second
 )
 
-// espeak returns a text spoken at 24 kHz by the program espeak, which must have the options of espeak-ng. If that
+// speakWithEspeak returns a text spoken at 24 kHz by a program, which must have the options of espeak-ng. If that
 // fails, it returns a melody.
-func espeak(ctx context.Context, espeak, text string) []int16 {
+func speakWithEspeak(ctx context.Context, program, text string) []int16 {
 	ctx, cancel := context.WithTimeout(ctx, voiceTimeout)
 	defer cancel()
 	if len(text) > longestText {
 		text = strings.ToValidUTF8(text[:longestText], "")
 	}
 	// The text is passed on stdin, so that it cannot be parsed as an option.
-	cmd := exec.CommandContext(ctx, espeak, "--stdin", "--stdout")
+	cmd := exec.CommandContext(ctx, program, "--stdin", "--stdout")
 	cmd.Stdin = strings.NewReader(text)
 	cmd.WaitDelay = time.Second
 	wav, err := cmd.Output()
 	if err != nil {
 		return melody(text)
 	}
-	pcm, rate, err := readWAV(wav)
+	pcm, rate, err := parseWAV(wav)
 	if err == nil {
 		pcm, err = media.Resample(pcm, rate, wire.OutputRate)
 	}
@@ -48,9 +48,9 @@ func espeak(ctx context.Context, espeak, text string) []int16 {
 	return pcm
 }
 
-// readWAV returns the samples of a WAV file from espeak-ng: mono 16-bit PCM after a header of 44 bytes. The lengths in
+// parseWAV returns the samples of a WAV file from espeak-ng: mono 16-bit PCM after a header of 44 bytes. The lengths in
 // the header are not used, because they are invalid if the output is a pipe.
-func readWAV(data []byte) (pcm []int16, rate int, err error) {
+func parseWAV(data []byte) (pcm []int16, rate int, err error) {
 	const header = 44
 	if len(data) < header || string(data[:4]) != "RIFF" || string(data[36:40]) != "data" {
 		return nil, 0, errors.New("not a WAV file")

@@ -90,7 +90,7 @@ func canDrive(trace traces.Trace) bool {
 		return false
 	}
 	return slices.ContainsFunc(trace.Lines, func(l traces.Line) bool {
-		m, err := traces.ReadClient(l.Msg)
+		m, err := traces.ParseClient(l.Msg)
 		return l.Dir == traces.Up && err == nil && (m.RealtimeInput != nil || m.ClientContent != nil && len(m.ClientContent.Turns) > 0)
 	})
 }
@@ -99,19 +99,19 @@ func canDrive(trace traces.Trace) bool {
 func isCut(trace traces.Trace) bool {
 	last := trace.Lines[len(trace.Lines)-1]
 	for _, l := range trace.Lines {
-		if m, err := traces.ReadClient(l.Msg); err == nil && l.Dir == traces.Up && m.RealtimeInput != nil && l.MS != nil && last.MS != nil &&
+		if m, err := traces.ParseClient(l.Msg); err == nil && l.Dir == traces.Up && m.RealtimeInput != nil && l.MS != nil && last.MS != nil &&
 			len(m.RealtimeInput.Audio) > 0 && *last.MS-*l.MS < 1500 {
 			return true // the recording ends before the answer to the last speech
 		}
 	}
-	return last.Dir == traces.Down && !traces.ReadAnswer(last.Msg).TurnComplete
+	return last.Dir == traces.Down && !traces.ParseAnswer(last.Msg).TurnComplete
 }
 
 // recordedKinds are the kinds of the server's messages.
 func recordedKinds(trace traces.Trace) (kinds []string) {
 	for _, l := range trace.Lines {
 		if l.Dir == traces.Down {
-			for range l.Count() {
+			for range l.MessageCount() {
 				kinds = append(kinds, traces.Kind(l.Msg))
 			}
 		}
@@ -194,10 +194,10 @@ func drive(t *testing.T, trace traces.Trace, model string) *driver {
 	time.Sleep(time.Second)
 	for i, l := range trace.Lines {
 		if l.Dir == traces.Up {
-			for range l.Count() {
+			for range l.MessageCount() {
 				d.act(i, l)
 			}
-			if l.Count() > 1 {
+			if l.MessageCount() > 1 {
 				d.sound(make([]int16, 32000)) // sound whose length is not known, and its end
 			}
 			time.Sleep(300 * time.Millisecond)
@@ -217,7 +217,7 @@ func drive(t *testing.T, trace traces.Trace, model string) *driver {
 // pause waits. If the recorded client has a microphone that sends all the time, pause sends silence meanwhile.
 func (d *driver) pause(length time.Duration) {
 	hasSound := slices.ContainsFunc(d.trace.Lines, func(l traces.Line) bool {
-		m, err := traces.ReadClient(l.Msg)
+		m, err := traces.ParseClient(l.Msg)
 		return l.Dir == traces.Up && err == nil && m.RealtimeInput != nil && len(m.RealtimeInput.Audio) > 0
 	})
 	if !hasSound || d.trace.Comment.Microphone != "" {
@@ -230,11 +230,11 @@ func (d *driver) pause(length time.Duration) {
 // untilNext returns the time from the end of the client's speech to its next message; 0 if it is unknown.
 func (d *driver) untilNext(at int) time.Duration {
 	l := d.trace.Lines[at]
-	m, err := traces.ReadClient(l.Msg)
+	m, err := traces.ParseClient(l.Msg)
 	if err != nil || l.MS == nil || m.RealtimeInput == nil || len(m.RealtimeInput.Audio) == 0 {
 		return 0
 	}
-	s, _ := traces.ReadSound(m.RealtimeInput.Audio[0].Data)
+	s, _ := traces.ParseSoundPlaceholder(m.RealtimeInput.Audio[0].Data)
 	for _, next := range d.trace.Lines[at+1:] {
 		if next.Dir == traces.Up && next.MS != nil {
 			return time.Duration((*next.MS-*l.MS)*float64(time.Millisecond)) - s.Length
@@ -254,7 +254,7 @@ func (d *driver) waits(at int) bool {
 		switch {
 		case l.Dir == traces.Up:
 			return false
-		case traces.ReadAnswer(l.Msg).TurnComplete && len(traces.CallIDs(l.Msg)) == 0:
+		case traces.ParseAnswer(l.Msg).TurnComplete && len(traces.CallIDs(l.Msg)) == 0:
 			return true
 		}
 	}
@@ -270,10 +270,10 @@ func wordsFor(trace traces.Trace, at int, words string) string {
 		if names := traces.CallNames(l.Msg); len(names) > 0 {
 			return fmt.Sprintf("/tool %s {}", names[0])
 		}
-		if traces.ReadAnswer(l.Msg).Interrupted {
+		if traces.ParseAnswer(l.Msg).Interrupted {
 			return "" // the echo of the whole speech is long enough to be interrupted
 		}
-		if a := traces.ReadAnswer(l.Msg); a.TurnComplete || l.Dir == traces.Up {
+		if a := traces.ParseAnswer(l.Msg); a.TurnComplete || l.Dir == traces.Up {
 			return words
 		}
 	}
@@ -331,14 +331,14 @@ func (d *driver) sound(pcm []int16) {
 
 // act does what the client did.
 func (d *driver) act(at int, l traces.Line) {
-	m, err := traces.ReadClient(l.Msg)
+	m, err := traces.ParseClient(l.Msg)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	switch {
 	case m.RealtimeInput != nil:
 		for _, blob := range m.RealtimeInput.Audio {
-			s, _ := traces.ReadSound(blob.Data)
+			s, _ := traces.ParseSoundPlaceholder(blob.Data)
 			d.sound(s.PCM(16000))
 			if behind, err := time.ParseDuration(d.trace.Comment.Microphone); err == nil {
 				d.sound(make([]int16, int(behind.Seconds()*16000)))

@@ -10,8 +10,8 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// script is the content of one model turn. The client receives it faster than real time. It has received all of it when
-// the turn is completed.
+// script is the content of one model turn. The emulator sends it faster than real time, and completes the turn after
+// the last part.
 type script struct {
 	steps []step
 	audio time.Duration
@@ -39,8 +39,8 @@ type turn struct {
 	isGenerated bool          // generationComplete was sent
 }
 
-// rest returns the part of a turn that was not sent yet, or nil if all was sent.
-func (t *turn) rest() *script {
+// unsentRest returns the part of a turn that was not sent yet, or nil if all was sent.
+func (t *turn) unsentRest() *script {
 	rest := *t.script
 	rest.steps = nil
 	for _, s := range t.steps[t.next:] {
@@ -57,14 +57,14 @@ func (t *turn) rest() *script {
 // its duration.
 const ahead = 4
 
-// chunks lists lengths of voice messages. Google's messages have anything from 40 to 680 ms.
+// chunks lists lengths of voice messages, which are used in turn. Google's messages have lengths from 40 to 680 ms.
 var chunks = []time.Duration{
 	40 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond, 80 * time.Millisecond, 680 * time.Millisecond,
 	200 * time.Millisecond,
 }
 
-// speech returns a script with a voice at 24 kHz and its transcript.
-func (s *session) speech(pcm []int16, text string) *script {
+// buildSpeechScript returns a script with a voice at 24 kHz and its transcript.
+func (s *session) buildSpeechScript(pcm []int16, text string) *script {
 	sc := &script{audio: time.Duration(len(pcm)) * time.Second / wire.OutputRate, text: text}
 	if s.setup.Text {
 		parts := []live.Object{{"text": text}}
@@ -75,7 +75,7 @@ func (s *session) speech(pcm []int16, text string) *script {
 	spokenChars := 0
 	before := s.setup.OnePart && s.endpoint.Vertex
 	if before && s.setup.OutputTranscript {
-		sc.steps = transcriptBefore(words)
+		sc.steps = transcriptSteps(words)
 		spokenChars = len(words)
 	}
 	s.voices++
@@ -124,9 +124,9 @@ func (s *session) speech(pcm []int16, text string) *script {
 	return sc
 }
 
-// transcriptBefore returns steps with the transcript of a voice as models of version 2.5 send it on Vertex AI:
-// completely before the voice.
-func transcriptBefore(words []string) []step {
+// transcriptSteps returns the steps of a transcript that is sent completely before the voice, as models of version 2.5
+// do on Vertex AI.
+func transcriptSteps(words []string) []step {
 	steps := []step{{content: live.Object{"outputTranscription": live.Object{}}}}
 	for _, word := range words {
 		steps = append(steps, step{content: live.Object{"outputTranscription": live.Object{"text": word}}})
@@ -138,8 +138,8 @@ func transcriptBefore(words []string) []step {
 // dropped.
 const maxQueue = 32
 
-// queueScript starts a turn, or queues it if another turn is running. Answers to typed text are started first, because a typed
-// turn interrupts the others.
+// queueScript starts a turn, or queues it if another turn is running. Answers to typed text overtake queued answers to
+// speech, because typed text interrupts those.
 func (s *session) queueScript(sc *script) error {
 	if len(s.queue) >= maxQueue {
 		s.queue = s.queue[1:]
@@ -152,8 +152,8 @@ func (s *session) queueScript(sc *script) error {
 	return s.startNextTurn()
 }
 
-// startNextTurn starts the next queued turn, unless a turn is running or the model waits for the result of a call. If
-// the turn is polite, it starts only while the user is quiet.
+// startNextTurn starts the next queued turn, unless a turn is running or the model waits for the result of a call. A
+// polite turn starts only while the user is quiet.
 func (s *session) startNextTurn() error {
 	if s.turn != nil || len(s.queue) == 0 || s.isBlocked() {
 		return nil
@@ -165,15 +165,15 @@ func (s *session) startNextTurn() error {
 	s.queue = s.queue[1:]
 	if len(s.turn.steps) > 0 {
 		s.momentCounts[OnAnswer]++
-		if err := s.withholdHandle(); err != nil {
+		if err := s.announceNoHandle(); err != nil {
 			return err
 		}
 	}
-	return s.proceed()
+	return s.sendDueSteps()
 }
 
-// proceed sends the parts of the current turn that are due.
-func (s *session) proceed() error {
+// sendDueSteps sends the parts of the current turn that are due.
+func (s *session) sendDueSteps() error {
 	t := s.turn
 	if t == nil {
 		return nil
@@ -193,13 +193,13 @@ func (s *session) proceed() error {
 		}
 		before := t.voice
 		t.voice += t.steps[t.next].voice
-		if err := s.reachVoice(before, t.voice); err != nil {
+		if err := s.applyVoiceFaults(before, t.voice); err != nil {
 			return err
 		}
 	}
 	if !t.isGenerated {
 		t.isGenerated = true
-		if err := s.finish(t); err != nil {
+		if err := s.finishGeneration(t); err != nil {
 			return err
 		}
 	}
@@ -213,11 +213,11 @@ func (s *session) proceed() error {
 	return s.endTurn()
 }
 
-// finish is called when the last part of a turn was sent.
-func (s *session) finish(t *turn) error {
+// finishGeneration is called when the last part of a turn was sent.
+func (s *session) finishGeneration(t *turn) error {
 	if len(t.calls) > 0 {
 		if s.setup.Blocks && s.endpoint.Vertex {
-			return s.callOnVertex(t.calls)
+			return s.sendCallsOnVertex(t.calls)
 		}
 		if err := s.sendCalls(t.calls); err != nil || s.isBlocked() || s.setup.SendsIdle {
 			return err
@@ -225,15 +225,15 @@ func (s *session) finish(t *turn) error {
 		return s.sendContent(live.Object{"generationComplete": true}) // the turn with the call is generated completely
 	}
 	if t.text != "" {
-		s.remember("model", t.text)
+		s.addHistory("model", t.text)
 		s.report(Event{Kind: EventModelTurn, Text: t.text})
 	}
 	return s.sendContent(live.Object{"generationComplete": true})
 }
 
-// callOnVertex sends function calls as models of version 2.5 do on Vertex AI: between the start and the end of an empty
-// transcript.
-func (s *session) callOnVertex(calls []*call) error {
+// sendCallsOnVertex sends function calls as models of version 2.5 do on Vertex AI: between the start and the end of an
+// empty transcript.
+func (s *session) sendCallsOnVertex(calls []*call) error {
 	transcript := func(fields live.Object) error {
 		if !s.setup.OutputTranscript {
 			return nil
@@ -291,7 +291,7 @@ func (s *session) sendTurnComplete(spoken time.Duration) error {
 	err := s.conn.send(live.Object{"serverContent": fields, "usageMetadata": usage})
 	s.appended = 0
 	if err == nil {
-		err = s.giveHandleAfterChange()
+		err = s.sendHandleAfterChange()
 	}
 	if err == nil {
 		err = s.reachMoment(OnTurnComplete)
@@ -311,7 +311,7 @@ func (s *session) interrupt() error {
 	}
 	heardDuration := min(time.Since(t.start), t.audio)
 	if t.text != "" && !t.isGenerated {
-		s.remember("model", t.text) // an interrupted turn is part of the history
+		s.addHistory("model", t.text) // an interrupted turn is part of the history
 	}
 	s.turn = nil
 	s.timer.Stop()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxCalls limits the pending calls, because a client may respond to none.
+// maxCalls limits the pending calls, because a client may never respond to them.
 const maxCalls = 256
 
 // typedCall is a function call that a user has typed: {"name":…,"args":{…}}.
@@ -18,9 +18,9 @@ type typedCall struct {
 	Args json.RawMessage `json:"args"`
 }
 
-// parseCalls parses the arguments of /tool ("NAME {json}") or /tools (a JSON array of calls). The keys of declared are the names
-// of the declared functions.
-func parseCalls(command, text string, declared map[string]bool) ([]typedCall, error) {
+// parseTypedCalls parses the arguments of /tool ("NAME {json}") or /tools (a JSON array of calls). The keys of declared
+// are the names of the declared functions.
+func parseTypedCalls(command, text string, declared map[string]bool) ([]typedCall, error) {
 	var calls []typedCall
 	if command == "/tool" {
 		name, args, _ := strings.Cut(strings.TrimSpace(text), " ")
@@ -29,15 +29,15 @@ func parseCalls(command, text string, declared map[string]bool) ([]typedCall, er
 		return nil, errors.New(`the calls must be a JSON array: [{"name":"NAME","args":{}}]`)
 	}
 	for i := range calls {
-		if err := calls[i].check(declared); err != nil {
+		if err := calls[i].checkAndSetDefaults(declared); err != nil {
 			return nil, err
 		}
 	}
 	return calls, nil
 }
 
-// check validates a call. Missing arguments become {}.
-func (c *typedCall) check(declared map[string]bool) error {
+// checkAndSetDefaults validates a call. Missing arguments become {}.
+func (c *typedCall) checkAndSetDefaults(declared map[string]bool) error {
 	if _, known := declared[c.Name]; !known {
 		return fmt.Errorf("no tool is named %s, but these: %s", c.Name, strings.Join(slices.Sorted(maps.Keys(declared)), ", "))
 	}
@@ -53,8 +53,8 @@ func (c *typedCall) check(declared map[string]bool) error {
 // maxPlain limits a spoken result, in bytes.
 const maxPlain = 64 << 10
 
-// plain returns the words with which the echo speaks a JSON value: its strings and numbers, at most maxPlain bytes.
-func plain(v any) string {
+// plainWords returns the words with which the echo speaks a JSON value: its strings and numbers, at most maxPlain bytes.
+func plainWords(v any) string {
 	var b strings.Builder
 	writePlain(&b, v)
 	if b.Len() > maxPlain {
@@ -84,9 +84,9 @@ func writePlain(b *strings.Builder, v any) {
 	}
 }
 
-// makeTypedCalls sends the function calls that the user has typed.
-func (s *session) makeTypedCalls(command, text string) error {
-	typed, err := parseCalls(command, text, s.setup.Functions)
+// queueTypedCalls sends the function calls that the user has typed.
+func (s *session) queueTypedCalls(command, text string) error {
+	typed, err := parseTypedCalls(command, text, s.setup.Functions)
 	if len(s.calls)+len(typed) > maxCalls {
 		err = fmt.Errorf("more than %d calls would be open", maxCalls)
 	}

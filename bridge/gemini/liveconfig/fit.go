@@ -15,9 +15,9 @@ import (
 	"voxgate/tools"
 )
 
-// fieldsText lists all fields of a setup in Google's Go SDK: one type per line, with its fields and their kinds.
-// Capitalized kinds are types or enumerations, [] are lists, and map[ ] are maps with arbitrary names. The list
-// replaces the SDK, which would be a tenth of the program's size.
+// fieldsText lists all fields of a setup in Google's Go SDK. Each line has a type, with its fields and their kinds. A
+// capitalized kind is a type or an enumeration, [] means a list, and map[ ] an object with arbitrary names. With this
+// list the program does not need the SDK's types, which would be a tenth of its size.
 //
 //go:embed fields.txt
 var fieldsText string
@@ -47,13 +47,12 @@ var types = func() map[string]map[string]string {
 	return types
 }()
 
-// fit returns the part of a JSON value that is known for a kind (see fieldsText), with names in camelCase. It drops
-// nulls silently, and unknown fields with a warning. A value of the wrong type is a *FieldError. path names the value
-// in messages.
+// fitValue returns a JSON value without the fields that its kind does not have (see fieldsText), and with names in
+// camelCase. It drops nulls silently, and unknown fields with a warning. A value of the wrong type is a *FieldError.
+// path names the value in messages.
 //
-// The JSON value itself is sent. If it were converted to a Go value of the SDK, some zeros would be lost, and durations
-// rounded.
-func (w *warnings) fit(value any, kind, path string) (any, error) {
+// The value stays JSON. Converting it to a type of the SDK would lose some zeros and round durations.
+func (w *warnings) fitValue(value any, kind, path string) (any, error) {
 	wrong := func(want string) error { return &FieldError{Field: path, Problem: "must be " + want} }
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {
 		return w.fitList(value, element, path)
@@ -64,10 +63,10 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 	if words := enums[kind]; words != nil {
 		switch v := value.(type) {
 		case string:
-			return enum(v, words, wrong)
+			return normalizeEnum(v, words, wrong)
 		case json.Number: // proto3 JSON accepts the number of an enumeration's value
 			if slices.Contains(numberedEnums, kind) {
-				return enum(wordOfNumber(v, words), words, wrong)
+				return normalizeEnum(enumWordByNumber(v, words), words, wrong)
 			}
 		}
 		return nil, wrong("a string")
@@ -85,7 +84,7 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 		return nil, wrong("a string")
 	case "bytes":
 		text, ok := value.(string)
-		data, err := wire.AppendBase64(nil, []byte(text))
+		data, err := wire.AppendDecodedBase64(nil, []byte(text))
 		if !ok || err != nil {
 			return nil, wrong("base64")
 		}
@@ -117,12 +116,12 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 
 // encodeInteger returns an integer as proto3 JSON encodes it: a number for int32, a string for int64. The input may be a
 // number or a string.
-func encodeInteger(value any, kind string, wrong func(string) error) (any, error) {
+func encodeInteger(value any, kind string, newError func(string) error) (any, error) {
 	bits, _ := strconv.Atoi(strings.TrimPrefix(kind, "int"))
-	number, ok := tools.WholeNumber(value)
+	number, ok := tools.ParseWholeNumber(value)
 	n, err := strconv.ParseInt(string(number), 10, bits)
 	if err != nil || !ok {
-		return nil, wrong("a whole number")
+		return nil, newError("a whole number")
 	}
 	if text := strconv.FormatInt(n, 10); bits == 32 {
 		return json.Number(text), nil
@@ -131,11 +130,11 @@ func encodeInteger(value any, kind string, wrong func(string) error) (any, error
 	}
 }
 
-// fittedObject is an object that the parser has already translated. fit returns it unchanged.
+// fittedObject is an object that the parser has already translated. fitValue returns it unchanged.
 type fittedObject map[string]any
 
-// enums maps the SDK's enumerations to their values. Google closes the session for any other value. Modality and Behavior
-// are handled in fitModalities and readRules.
+// enums maps the SDK's enumerations to their values. Google closes the session for any other value. Two enumerations
+// are missing here: fitModalities handles Modality, and takeCallOptions handles Behavior.
 var enums = map[string][]string{
 	"ActivityHandling":             {"START_OF_ACTIVITY_INTERRUPTS", "NO_INTERRUPTION"},
 	"AudioTranscriptionConfigMode": {"VERBATIM", "SMART"},
@@ -153,16 +152,16 @@ var enums = map[string][]string{
 	},
 }
 
-// numberedEnums lists the enumerations whose values in enums are in the order of their numbers in the protocol, which
-// begin with 1.
+// numberedEnums lists the enumerations that clients may write as numbers of the protocol. Their values in enums are in
+// the order of these numbers, which begin with 1.
 var numberedEnums = []string{
 	"ActivityHandling", "EndSensitivity", "HarmBlockMethod", "HarmBlockThreshold", "MediaResolution",
 	"StartSensitivity", "TurnCoverage", "Type",
 }
 
-// wordOfNumber returns the value of an enumeration with a number in the protocol. For 0 (unspecified) it returns "".
-// For an unknown number it returns "?", which enum rejects.
-func wordOfNumber(number json.Number, words []string) string {
+// enumWordByNumber returns the value with this number in an enumeration of the protocol. For 0 (unspecified) it returns
+// "". For an unknown number it returns "?", which normalizeEnum rejects.
+func enumWordByNumber(number json.Number, words []string) string {
 	switch n, err := strconv.Atoi(string(number)); {
 	case err != nil, n < 0, n > len(words):
 		return "?"
@@ -173,8 +172,8 @@ func wordOfNumber(number json.Number, words []string) string {
 	}
 }
 
-// enum returns a value of an enumeration as the API spells it, or nil for the unspecified value.
-func enum(text string, words []string, wrong func(string) error) (any, error) {
+// normalizeEnum returns a value of an enumeration in the API's spelling, or nil for the unspecified value.
+func normalizeEnum(text string, words []string, newError func(string) error) (any, error) {
 	word := strings.ToUpper(strings.ReplaceAll(text, "-", "_"))
 	switch {
 	case slices.Contains(words, word):
@@ -182,11 +181,11 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 	case word == "" || strings.HasSuffix(word, "UNSPECIFIED"):
 		return nil, nil
 	}
-	return nil, wrong(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
+	return nil, newError(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
 }
 
-// openTypes lists types that may have fields newer than this gateway, so their unknown fields are forwarded. In other
-// types, an unknown field more likely belongs to another API, and is dropped.
+// openTypes lists types to which Google may have added fields since this gateway was built. So their unknown fields are
+// forwarded. In other types, an unknown field more likely belongs to another API, and is dropped.
 var openTypes = []string{
 	"AudioTranscriptionConfig", "AutomaticActivityDetection", "AvatarConfig", "ContextWindowCompressionConfig", "GenerationConfig",
 	"ProactivityConfig", "RealtimeInputConfig", "SlidingWindow", "SpeechConfig", "ThinkingConfig", "TranslationConfig", "VoiceConfig",
@@ -201,13 +200,13 @@ const (
 	unknownFieldWarning = " was dropped: the Live API does not have it."
 )
 
-// WithoutNewer returns a copy of the config without fields that are newer than this gateway, because some servers close
-// the session for them. dropped has the warnings about these fields. It is nil if there are none.
-func (c Config) WithoutNewer() (pruned Config, dropped []string) {
+// WithoutNewerFields returns a copy of the config without fields that are newer than this gateway, because some servers
+// close the session for them. dropped has the warnings about these fields, and is nil if there are no such fields.
+func (c Config) WithoutNewerFields() (pruned Config, dropped []string) {
 	tree, _ := tools.Decode(c.Effective()) // cannot fail: Effective returns valid JSON
 	pruned = c
 	var ok bool
-	if pruned.setup, ok = tree.(map[string]any); !ok || !prune(tree, "LiveClientSetup") {
+	if pruned.setup, ok = tree.(map[string]any); !ok || !pruneUnknownFields(tree, "LiveClientSetup") {
 		return c, nil
 	}
 	pruned.Warnings, dropped = nil, []string{}
@@ -221,8 +220,9 @@ func (c Config) WithoutNewer() (pruned Config, dropped []string) {
 	return pruned, dropped
 }
 
-// prune removes unknown fields from a JSON value of a kind, at all levels. It reports whether there were any.
-func prune(value any, kind string) (pruned bool) {
+// pruneUnknownFields removes unknown fields from a JSON value of this kind, at all levels. It reports whether it has
+// removed any.
+func pruneUnknownFields(value any, kind string) (isPruned bool) {
 	fields, ok := value.(map[string]any)
 	if !ok || types[kind] == nil {
 		return false
@@ -232,9 +232,9 @@ func prune(value any, kind string) (pruned bool) {
 		if !known {
 			delete(fields, name)
 		}
-		pruned = prune(field, inner) || pruned || !known
+		isPruned = pruneUnknownFields(field, inner) || isPruned || !known
 	}
-	return pruned
+	return isPruned
 }
 
 func (w *warnings) fitFields(fields map[string]any, kind, path string) (any, error) {
@@ -256,7 +256,7 @@ func (w *warnings) fitFields(fields map[string]any, kind, path string) (any, err
 			w.warnf("%s", at+unknownFieldWarning)
 			continue
 		}
-		fitted, err := w.fit(fields[name], inner, at)
+		fitted, err := w.fitValue(fields[name], inner, at)
 		if err != nil {
 			return nil, err
 		}
@@ -277,7 +277,7 @@ func (w *warnings) fitMap(value any, kind, path string) (any, error) {
 		if fields[name] == nil {
 			continue
 		}
-		fitted, err := w.fit(fields[name], kind, path+"."+name)
+		fitted, err := w.fitValue(fields[name], kind, path+"."+name)
 		if err != nil {
 			return nil, err
 		}
@@ -303,7 +303,7 @@ func (w *warnings) fitList(value any, kind, path string) (any, error) {
 		if v == nil {
 			return nil, &FieldError{Field: at, Problem: "must not be null"}
 		}
-		fitted, err := w.fit(v, kind, at)
+		fitted, err := w.fitValue(v, kind, at)
 		if err != nil {
 			return nil, err
 		}

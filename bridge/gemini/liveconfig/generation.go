@@ -16,12 +16,12 @@ var unsupportedByLive = []string{
 	"stopSequences",
 }
 
-// prefixPadding is the dotted name of a setting: how much audio before an activityStart belongs to the speech, if the
-// client marks speech.
+// prefixPadding is the dotted name of a setting. If the client marks speech, the setting is the length of the audio
+// before activityStart that belongs to the speech.
 const prefixPadding = "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs"
 
-// ranges lists the limits of numbers in a setup, by dotted name. Google closes the session for other numbers. The
-// limits of pauses are the gateway's own, to limit memory.
+// ranges lists the limits of numbers in a setup, by dotted name. Google closes the session for numbers outside these
+// limits. Only the limits of pauses are the gateway's own: they limit its memory.
 var ranges = []struct {
 	name     string
 	min, max float64
@@ -41,17 +41,17 @@ var ranges = []struct {
 	{name: prefixPadding, min: 0, max: maxPause},
 }
 
-// checkRanges rejects numbers of a fitted setup that are out of range.
+// checkRanges rejects a setup with a number outside the limits in ranges.
 func (p *parser) checkRanges(setup map[string]any) error {
 	for _, r := range ranges {
-		value := get(setup, r.name)
+		value := fieldByPath(setup, r.name)
 		if value == nil {
 			continue
 		}
 		if r.name == prefixPadding && p.scope.MaxPreRoll > 0 {
 			r.max = float64(p.scope.MaxPreRoll.Milliseconds())
 		}
-		f, err := strconv.ParseFloat(fmt.Sprint(value), 64) // value is a json.Number, or a string for 64 bits: see fit
+		f, err := strconv.ParseFloat(fmt.Sprint(value), 64) // value is a json.Number, or a string for 64 bits: see encodeInteger
 		switch {
 		case err != nil || f < r.min || f > r.max:
 			return &FieldError{Field: p.path + "." + r.name, Problem: fmt.Sprintf("must be from %g to %g", r.min, r.max)}
@@ -81,12 +81,12 @@ const (
 	// dynamicBudget is the thinkingBudget that lets the model choose.
 	dynamicBudget = -1
 
-	// defaultLevel is sent to models that require a level if the client sets none. It is low, because callers wait for the
-	// answer.
+	// defaultLevel is the level for models that require one, if the client sets none. It is low, because callers wait
+	// for the answer.
 	defaultLevel = "LOW"
 )
 
-// fitThinking converts thinkingConfig to what the model supports.
+// fitThinking converts thinkingConfig to a form that the model supports, or removes it.
 func (p *parser) fitThinking(generation map[string]any) {
 	path := p.path + ".generationConfig.thinkingConfig"
 	config, given := generation["thinkingConfig"].(map[string]any)
@@ -158,8 +158,9 @@ func (p *parser) fitThinking(generation map[string]any) {
 	}
 }
 
-// fitModalities sets the modality of the model's answers, from what the client asks for and what the model supports.
-func (p *parser) fitModalities(setup, generation, asked map[string]any) error {
+// fitModalities sets the modality of the model's answers. It depends on the client's request and on the model's
+// support.
+func (p *parser) fitModalities(setup, generation, requested map[string]any) error {
 	path := p.path + ".generationConfig.responseModalities"
 	var text, audio, video bool
 	list, _ := generation["responseModalities"].([]any)
@@ -206,7 +207,7 @@ func (p *parser) fitModalities(setup, generation, asked map[string]any) error {
 	}
 	if (p.TextOnly || p.TextToo) && setup["outputAudioTranscription"] == nil {
 		setup["outputAudioTranscription"] = map[string]any{}
-		if value, given := asked["outputAudioTranscription"]; given && value == nil {
+		if value, given := requested["outputAudioTranscription"]; given && value == nil {
 			p.warnf("%s.outputAudioTranscription stays on: the text of %s is its transcript.", p.path, p.Model)
 		}
 	}

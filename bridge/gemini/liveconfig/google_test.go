@@ -201,9 +201,9 @@ func TestSchemasFollowGoogle(t *testing.T) {
 				continue
 			}
 			if err := checkSchema(sent, "f"); err != nil || strings.Contains(strings.Join(config.Warnings, " "), "as it is") {
-				t.Errorf("%s: Google gets %s: %v, %q", schema, tools.Encode(sent), err, config.Warnings)
+				t.Errorf("%s: Google gets %s: %v, %q", schema, tools.EncodeOrEmpty(sent), err, config.Warnings)
 			}
-			if text := string(tools.Encode(sent)); !strings.Contains(text, c.sent) {
+			if text := string(tools.EncodeOrEmpty(sent)); !strings.Contains(text, c.sent) {
 				t.Errorf("%s: Google gets %s, want %s", schema, text, c.sent)
 			}
 			want := c.call
@@ -211,7 +211,7 @@ func TestSchemasFollowGoogle(t *testing.T) {
 				want = c.args
 			}
 			args := f.Arguments(json.RawMessage(`{"a":` + c.args + `}`))
-			if tree, _ := tools.Decode([]byte(`{"a":` + want + `}`)); string(tools.Encode(tree)) != string(reencode(t, args)) {
+			if tree, _ := tools.Decode([]byte(`{"a":` + want + `}`)); string(tools.EncodeOrEmpty(tree)) != string(reencode(t, args)) {
 				t.Errorf("%s: the client gets %s, want %s", schema, args, want)
 			}
 			if err := f.Check(args); err != nil {
@@ -227,7 +227,7 @@ func reencode(t *testing.T, raw json.RawMessage) json.RawMessage {
 	if err != nil {
 		t.Fatalf("%s: %v", raw, err)
 	}
-	return tools.Encode(tree)
+	return tools.EncodeOrEmpty(tree)
 }
 
 // TestTextThatIsNoJSON: if the model writes a text without JSON in place of an object, the call is rejected with a reason.
@@ -274,7 +274,7 @@ func TestRulesRefuse(t *testing.T) {
 func TestAnySchemaFollowsGoogle(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 42))
 	for range 3000 {
-		schema := string(tools.Encode(map[string]any{
+		schema := string(tools.EncodeOrEmpty(map[string]any{
 			"type": "object", "properties": map[string]any{"a": randomSchema(random, 3), "b": randomSchema(random, 3)},
 			"required": []any{"a"}, "$defs": map[string]any{"x": randomSchema(random, 2)},
 		}))
@@ -287,7 +287,7 @@ func TestAnySchemaFollowsGoogle(t *testing.T) {
 			t.Errorf("%s: the translation was put right by the check: %q", schema, c.Warnings)
 		}
 		if err := checkSchema(sent, "f"); err != nil {
-			t.Errorf("%s: Google gets %s: %v", schema, tools.Encode(sent), err)
+			t.Errorf("%s: Google gets %s: %v", schema, tools.EncodeOrEmpty(sent), err)
 		}
 	}
 }
@@ -348,7 +348,7 @@ func TestFunctionNames(t *testing.T) {
 	for _, name := range names {
 		list = append(list, map[string]string{"name": name})
 	}
-	c, err := Parse(tools.Encode(map[string]any{"tools": []any{map[string]any{"functionDeclarations": list}}}), "c", Scope{})
+	c, err := Parse(tools.EncodeOrEmpty(map[string]any{"tools": []any{map[string]any{"functionDeclarations": list}}}), "c", Scope{})
 	if err != nil || len(c.Functions) != len(names) {
 		t.Fatalf("%d of %d functions: %v", len(c.Functions), len(names), err)
 	}

@@ -31,8 +31,8 @@ func (p *parser) chooseModel(fields map[string]any) error {
 			delete(fields, "model")
 			return nil
 		}
-		// A full name (with a slash) belongs to a tuned model. The gateway's credentials may give access to other
-		// projects, which the client must not choose.
+		// A name with a slash is a full name, which may include a project. The gateway's credentials may also give
+		// access to other people's projects, and the client must not choose one of those.
 		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
 			return wrong("is not a model of the gateway's project")
 		}
@@ -44,7 +44,7 @@ func (p *parser) chooseModel(fields map[string]any) error {
 		return wrong("must be a string")
 	}
 	delete(fields, "model")
-	p.row, p.Model = rowOf(requested, p.backend)
+	p.row, p.Model = findModelRow(requested, p.backend)
 	switch {
 	case p.Model == "":
 		return wrong(fmt.Sprintf("%s is not a model of %s", requested, p.backend))
@@ -59,7 +59,7 @@ func (p *parser) chooseModel(fields map[string]any) error {
 	return nil
 }
 
-// publisherPrefix matches the part before a model's short name in full names of Google's models on Vertex AI.
+// publisherPrefix matches the part of a full Vertex AI name that comes before the model's short name.
 var publisherPrefix = regexp.MustCompile(`^(projects/[^/]+/locations/[^/]+/)?publishers/google/models/`)
 
 // shortName removes the prefixes of both backends from the name of a model.
@@ -71,7 +71,8 @@ func shortName(name string) string {
 	return name
 }
 
-// fullName returns the model's name for a setup of the Gemini API. Names with a slash, such as "tunedModels/x", are full.
+// fullName returns the model's name for a setup of the Gemini API. It does not change names with a slash, such as
+// "tunedModels/x", because they are full names.
 func fullName(model string) string {
 	if strings.Contains(model, "/") {
 		return model
@@ -79,45 +80,46 @@ func fullName(model string) string {
 	return "models/" + model
 }
 
-// rowOf returns the row of a model on a backend, and the model's name there. The name is "" if the backend does not
-// have the model. For a retired model, the row and the name are those of api.DefaultModel.
-func rowOf(model string, on backend) (row, string) {
+// findModelRow returns the row of a model on a backend, and the model's name there. nameThere is "" if the backend does
+// not have the model. For a retired model, the row and the name are those of api.DefaultModel.
+func findModelRow(model string, wantedBackend backend) (r row, nameThere string) {
 	var other *row
 	for i := range models {
-		r := &models[i]
+		candidate := &models[i]
 		switch {
-		case !strings.HasPrefix(model, r.prefix):
-		case r.on&on == 0:
+		case !strings.HasPrefix(model, candidate.prefix):
+		case candidate.on&wantedBackend == 0:
 			if other == nil {
-				other = r
+				other = candidate
 			}
-		case other != nil && len(other.prefix) > len(r.prefix):
+		case other != nil && len(other.prefix) > len(candidate.prefix):
 			// A longer prefix matched in a row of the other backend, so the model belongs to that backend.
 			if other.twin == "" {
 				return *other, ""
 			}
-			return rowOf(other.twin, on)
-		case r.retired:
-			return rowOf(api.DefaultModel, on)
+			return findModelRow(other.twin, wantedBackend)
+		case candidate.retired:
+			return findModelRow(api.DefaultModel, wantedBackend)
 		default:
-			return *r, model
+			return *candidate, model
 		}
 	}
 	return row{}, "" // unreachable: the last row matches all
 }
 
-// IsLive reports whether a model belongs to the Live API, judging by its name. This includes retired models.
+// IsLive reports whether a model belongs to the Live API, judging by its name. It returns true for retired Live models,
+// too.
 func IsLive(name string) bool {
 	name = shortName(name)
 	isKnown := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })
 	return name == "" || isKnown || strings.Contains(name, "-live") || strings.Contains(name, "native-audio")
 }
 
-// Models returns the names of the models in the table that speak, for one backend: the default first, then from the
-// newest to the oldest.
-func Models(vertex bool) []string {
+// Models returns the names of the models that can speak on one backend. The default model comes first, the others from
+// the newest to the oldest.
+func Models(isVertex bool) []string {
 	on := geminiAPI
-	if vertex {
+	if isVertex {
 		on = vertexAI
 	}
 	names := []string{api.DefaultModel}

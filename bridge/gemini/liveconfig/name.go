@@ -10,8 +10,9 @@ import (
 // maxName limits the name of a function in a client's declaration, in bytes.
 const maxName = 1024
 
-// maxWireName is the longest function name that every version of the API accepts; wireName matches such a name. Some
-// versions allow 128 characters, dots and colons (https://ai.google.dev/api/caching#FunctionDeclaration).
+// maxWireName is the maximum length of a function name that all versions of the API accept. Some versions allow 128
+// characters, dots and colons (https://ai.google.dev/api/caching#FunctionDeclaration). wireName matches the names that
+// all versions accept.
 const maxWireName = 64
 
 var (
@@ -20,7 +21,7 @@ var (
 )
 
 // newWireName returns the name under which a function is declared to the model: its own name or, if Google does not
-// accept it, a similar one. The name is unique in the list.
+// accept that, a similar name. The result differs from all other wire names in the list.
 func (l FunctionList) newWireName(name string) string {
 	isTaken := func(wire string) bool {
 		return slices.ContainsFunc(l, func(f Function) bool { return f.WireName == wire })
@@ -40,17 +41,18 @@ func (l FunctionList) newWireName(name string) string {
 	return wire
 }
 
-// Find returns the function with this name in its declaration, or false.
-func (l FunctionList) Find(name string) (Function, bool) {
-	return l.findBy(func(f Function) bool { return f.Name == name })
+// Find returns the function that was declared with this name, or false.
+func (l FunctionList) Find(name string) (f Function, ok bool) {
+	return l.firstMatch(func(f Function) bool { return f.Name == name })
 }
 
-// namespaces are prefixes that models write before function names (kilocode #9201). They come from the library that the
-// models were trained on.
+// namespaces are prefixes that models write before function names (kilocode #9201). The prefixes come from the library
+// with which the models were trained.
 var namespaces = []string{"default_api:", "default_api."}
 
-// FindCalled returns the function that the model calls by a name, or false. It accepts the name with one of the namespaces.
-func (l FunctionList) FindCalled(name string) (Function, bool) {
+// FindCalled returns the function that the model has called by this name, or false. The name may begin with one of the
+// namespaces.
+func (l FunctionList) FindCalled(name string) (f Function, ok bool) {
 	if f, ok := l.findByWireName(name); ok {
 		return f, true
 	}
@@ -61,15 +63,15 @@ func (l FunctionList) FindCalled(name string) (Function, bool) {
 	return l.findByWireName(name)
 }
 
-func (l FunctionList) findByWireName(name string) (Function, bool) {
-	if f, ok := l.findBy(func(f Function) bool { return f.WireName == name }); ok {
+func (l FunctionList) findByWireName(name string) (f Function, ok bool) {
+	if f, ok := l.firstMatch(func(f Function) bool { return f.WireName == name }); ok {
 		return f, true
 	}
 	return l.Find(name)
 }
 
-func (l FunctionList) findBy(is func(Function) bool) (Function, bool) {
-	i := slices.IndexFunc(l, is)
+func (l FunctionList) firstMatch(matches func(Function) bool) (f Function, ok bool) {
+	i := slices.IndexFunc(l, matches)
 	if i < 0 {
 		return Function{}, false
 	}

@@ -9,16 +9,16 @@ import (
 	"voxgate/tools"
 )
 
-// reader reads the gateway's own objects in a config, such as `voxgate`. It keeps the first error, a *FieldError.
-// Invalid values are treated as absent.
+// reader reads the gateway's own objects in a config, such as `voxgate`. It keeps the first error, a *FieldError. After
+// an error, reading continues as if the invalid field were absent.
 type reader struct {
 	*warnings
 	err error
 }
 
-// object starts reading an object. The caller takes the known fields, and then calls warnUnknown, which reports the
-// other fields.
-func (r *reader) object(value any, path string) *object {
+// readObject starts reading an object. The caller takes the fields that it knows, and then calls warnUnknown, which
+// warns about the remaining fields.
+func (r *reader) readObject(value any, path string) *object {
 	fields, ok := value.(map[string]any)
 	if !ok && r.err == nil {
 		r.err = &FieldError{Field: path, Problem: "must be an object"}
@@ -32,37 +32,37 @@ type object struct {
 	fields map[string]any // fields that were not taken yet, with names in camelCase
 }
 
-// take removes and returns a field.
-func (o *object) take(name string) any {
+// takeField removes and returns a field.
+func (o *object) takeField(name string) any {
 	value := o.fields[name]
 	delete(o.fields, name)
 	return value
 }
 
-// fail records an error in a field.
-func (o *object) fail(name, problem string) {
+// recordError records an error in a field.
+func (o *object) recordError(name, problem string) {
 	if o.err == nil {
 		o.err = &FieldError{Field: o.path + "." + name, Problem: problem}
 	}
 }
 
-// boolean takes a field that must be true or false. It returns nil if the field is absent.
-func (o *object) boolean(name string) *bool {
-	value := o.take(name)
+// takeBool takes a field that must be true or false. It returns nil if the field is absent.
+func (o *object) takeBool(name string) *bool {
+	value := o.takeField(name)
 	if value == nil {
 		return nil
 	}
 	is, ok := tools.ParseBool(value)
 	if !ok {
-		o.fail(name, "must be true or false")
+		o.recordError(name, "must be true or false")
 		return nil
 	}
 	return &is
 }
 
-// number takes a field with a number from low to high. It returns nil if the field is absent.
-func (o *object) number(name string, low, high float64) *float64 {
-	value := o.take(name)
+// takeNumber takes a field with a number from low to high. It returns nil if the field is absent.
+func (o *object) takeNumber(name string, low, high float64) *float64 {
+	value := o.takeField(name)
 	if value == nil {
 		return nil
 	}
@@ -71,13 +71,13 @@ func (o *object) number(name string, low, high float64) *float64 {
 			return &f
 		}
 	}
-	o.fail(name, fmt.Sprintf("must be a number from %g to %g", low, high))
+	o.recordError(name, fmt.Sprintf("must be a number from %g to %g", low, high))
 	return nil
 }
 
-// duration takes a field with a duration such as "30m". It returns 0 if the field is absent.
-func (o *object) duration(name string) time.Duration {
-	value := o.take(name)
+// takeDuration takes a field with a duration such as "30m". It returns 0 if the field is absent.
+func (o *object) takeDuration(name string) time.Duration {
+	value := o.takeField(name)
 	if value == nil {
 		return 0
 	}
@@ -86,7 +86,7 @@ func (o *object) duration(name string) time.Duration {
 			return d
 		}
 	}
-	o.fail(name, `must be a duration, as "30m" or "2h"`)
+	o.recordError(name, `must be a duration, as "30m" or "2h"`)
 	return 0
 }
 

@@ -50,8 +50,8 @@ type Options struct {
 	// default.
 	EndPause time.Duration
 
-	// PreRoll extends a speech backwards: audio of this length from before the activityStart is sent with the speech. It
-	// applies only if Manual is set.
+	// PreRoll is the length of audio from before an activityStart that is sent with the speech. It applies only if
+	// Manual is set.
 	PreRoll time.Duration
 }
 
@@ -69,8 +69,8 @@ type Waiting struct {
 }
 
 const (
-	// shortestSilence and longestSilence limit Silence.After. People think for less than 2 s before they answer, and 10
-	// min are practically unlimited.
+	// shortestSilence and longestSilence limit Silence.After. The minimum is 2 s, because people often think for almost
+	// as long before they answer. The maximum of 10 min is practically unlimited.
 	shortestSilence, longestSilence = 2 * time.Second, 10 * time.Minute
 
 	// defaultPrompts is the default of Silence.Times, and maxPrompts its maximum. maxSay limits an instruction, in
@@ -92,16 +92,17 @@ const (
 	maxHistory     = 100     // turns
 	maxHistoryText = 200_000 // total characters
 
-	// defaultPreRoll covers the time from the start of a word until the user presses a button or a client's detector triggers.
+	// defaultPreRoll is the length of speech that typically precedes the client's mark of its start, because the person
+	// presses the button late, or the client's detector needs time.
 	defaultPreRoll = 300 * time.Millisecond
 
 	// maxPause limits silenceDurationMs and prefixPaddingMs: people do not pause longer within a turn.
 	maxPause = 10_000 // ms
 )
 
-// readOptions reads the `voxgate` object. It translates settings for activity detection to realtimeInputConfig, unless the client
-// has set Google's own field.
-func (p *parser) readOptions(fields map[string]any) error {
+// takeOptions takes the `voxgate` object from fields. It copies the settings for activity detection to Google's fields
+// in realtimeInputConfig, but does not replace a field that the client has set itself.
+func (p *parser) takeOptions(fields map[string]any) error {
 	p.Options.Resumption, p.compression = true, true
 	options := fields["voxgate"]
 	delete(fields, "voxgate")
@@ -109,16 +110,16 @@ func (p *parser) readOptions(fields map[string]any) error {
 		return nil
 	}
 	r := &reader{warnings: &p.warnings}
-	o := r.object(options, p.path+".voxgate")
-	p.Options.Resumption = !isFalse(o.boolean("enableResumption"))
-	p.compression = !isFalse(o.boolean("contextCompression"))
-	p.Options.MaxDuration = o.duration("maxDuration")
-	p.Options.Ducking = isTrue(o.boolean("ducking"))
-	p.Options.Record = isTrue(o.boolean("record"))
-	p.Options.Canvas = isTrue(o.boolean("canvas"))
-	p.Options.History = o.history("history")
-	p.Options.Silence = o.silence("silence")
-	p.Options.Waiting = o.waiting("waiting")
+	o := r.readObject(options, p.path+".voxgate")
+	p.Options.Resumption = !isFalse(o.takeBool("enableResumption"))
+	p.compression = !isFalse(o.takeBool("contextCompression"))
+	p.Options.MaxDuration = o.takeDuration("maxDuration")
+	p.Options.Ducking = isTrue(o.takeBool("ducking"))
+	p.Options.Record = isTrue(o.takeBool("record"))
+	p.Options.Canvas = isTrue(o.takeBool("canvas"))
+	p.Options.History = o.takeHistory("history")
+	p.Options.Silence = o.takeSilence("silence")
+	p.Options.Waiting = o.takeWaiting("waiting")
 	p.readVAD(o, fields)
 	p.readInterrupts(o, fields)
 	p.readTurns(o, fields)
@@ -129,77 +130,77 @@ func (p *parser) readOptions(fields map[string]any) error {
 func isTrue(b *bool) bool  { return b != nil && *b }
 func isFalse(b *bool) bool { return b != nil && !*b }
 
-// history reads an array of {role, content}. It accepts the role "model" for "assistant".
-func (o *object) history(name string) (said []HistoryTurn) {
-	value := o.take(name)
+// takeHistory reads an array of {role, content}. It accepts the role "model" for "assistant".
+func (o *object) takeHistory(name string) (turns []HistoryTurn) {
+	value := o.takeField(name)
 	list, ok := value.([]any)
 	switch {
 	case value == nil:
 		return nil
 	case !ok:
-		o.fail(name, "must be an array")
+		o.recordError(name, "must be an array")
 		return nil
 	case len(list) > maxHistory:
-		o.fail(name, fmt.Sprintf("must have at most %d entries", maxHistory))
+		o.recordError(name, fmt.Sprintf("must have at most %d entries", maxHistory))
 		return nil
 	}
 	characters := 0
 	for i, v := range list {
-		entry := o.reader.object(v, fmt.Sprintf("%s.%s[%d]", o.path, name, i))
-		role, _ := entry.take("role").(string)
+		entry := o.reader.readObject(v, fmt.Sprintf("%s.%s[%d]", o.path, name, i))
+		role, _ := entry.takeField("role").(string)
 		if role == "model" {
 			role = "assistant"
 		}
 		if role != "user" && role != "assistant" {
-			entry.fail("role", `must be "user", "assistant" or "model"`)
+			entry.recordError("role", `must be "user", "assistant" or "model"`)
 		}
-		content, _ := entry.take("content").(string)
+		content, _ := entry.takeField("content").(string)
 		if strings.TrimSpace(content) == "" {
-			entry.fail("content", "must be a text")
+			entry.recordError("content", "must be a text")
 		}
 		if characters += utf8.RuneCountInString(content); characters > maxHistoryText {
-			o.fail(name, fmt.Sprintf("must have at most %d characters", maxHistoryText))
+			o.recordError(name, fmt.Sprintf("must have at most %d characters", maxHistoryText))
 		}
 		entry.warnUnknown()
-		said = append(said, HistoryTurn{role, content})
+		turns = append(turns, HistoryTurn{role, content})
 	}
-	return said
+	return turns
 }
 
-// silence reads {after, say, times}.
-func (o *object) silence(name string) (s Silence) {
-	value := o.take(name)
+// takeSilence reads {after, say, times}.
+func (o *object) takeSilence(name string) (s Silence) {
+	value := o.takeField(name)
 	if value == nil {
 		return s
 	}
-	options := o.reader.object(value, o.path+"."+name)
-	s = Silence{After: options.duration("after"), Say: defaultSay, Times: defaultPrompts}
-	if say, _ := options.take("say").(string); say != "" {
+	options := o.reader.readObject(value, o.path+"."+name)
+	s = Silence{After: options.takeDuration("after"), Say: defaultSay, Times: defaultPrompts}
+	if say, _ := options.takeField("say").(string); say != "" {
 		s.Say = say
 	}
-	if times := options.number("times", 0, maxPrompts); times != nil {
+	if times := options.takeNumber("times", 0, maxPrompts); times != nil {
 		s.Times = int(*times)
 	}
 	switch {
 	case s.After < shortestSilence || s.After > longestSilence:
-		options.fail("after", fmt.Sprintf("must be between %v and %v", shortestSilence, longestSilence))
+		options.recordError("after", fmt.Sprintf("must be between %v and %v", shortestSilence, longestSilence))
 	case len(s.Say) > maxSay:
-		options.fail("say", fmt.Sprintf("has %d bytes; %d are the most", len(s.Say), maxSay))
+		options.recordError("say", fmt.Sprintf("has %d bytes; %d are the most", len(s.Say), maxSay))
 	}
 	options.warnUnknown()
 	return s
 }
 
-// waiting reads {sound, say}.
-func (o *object) waiting(name string) (w Waiting) {
-	value := o.take(name)
+// takeWaiting reads {sound, say}.
+func (o *object) takeWaiting(name string) (w Waiting) {
+	value := o.takeField(name)
 	if value == nil {
 		return w
 	}
-	options := o.reader.object(value, o.path+"."+name)
-	w.Sound = !isFalse(options.boolean("sound"))
-	if w.Say, _ = options.take("say").(string); len(w.Say) > maxSay {
-		options.fail("say", fmt.Sprintf("has %d bytes; %d are the most", len(w.Say), maxSay))
+	options := o.reader.readObject(value, o.path+"."+name)
+	w.Sound = !isFalse(options.takeBool("sound"))
+	if w.Say, _ = options.takeField("say").(string); len(w.Say) > maxSay {
+		options.recordError("say", fmt.Sprintf("has %d bytes; %d are the most", len(w.Say), maxSay))
 	}
 	options.warnUnknown()
 	return w
@@ -207,18 +208,18 @@ func (o *object) waiting(name string) (w Waiting) {
 
 // readVAD reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.
 func (p *parser) readVAD(o *object, fields map[string]any) {
-	raw := o.take("vad")
+	raw := o.takeField("vad")
 	if raw == nil {
 		return
 	}
-	v := o.reader.object(raw, o.path+".vad")
+	v := o.reader.readObject(raw, o.path+".vad")
 	set := func(name string, value any, from string) {
-		p.overlay(fields, []string{"realtimeInputConfig", "automaticActivityDetection"}, name, value, v.path+"."+from)
+		p.setUnlessGiven(fields, []string{"realtimeInputConfig", "automaticActivityDetection"}, name, value, v.path+"."+from)
 	}
-	if enabled := v.boolean("enabled"); enabled != nil {
+	if enabled := v.takeBool("enabled"); enabled != nil {
 		set("disabled", !*enabled, "enabled")
 	}
-	if sensitivity := v.number("sensitivity", 0, 1); sensitivity != nil {
+	if sensitivity := v.takeNumber("sensitivity", 0, 1); sensitivity != nil {
 		level := "LOW"
 		if *sensitivity >= 0.5 { // Google has only two levels, LOW and HIGH
 			level = "HIGH"
@@ -227,7 +228,7 @@ func (p *parser) readVAD(o *object, fields map[string]any) {
 		set("endOfSpeechSensitivity", "END_SENSITIVITY_"+level, "sensitivity")
 	}
 	for _, name := range []string{"silenceDurationMs", "prefixPaddingMs"} {
-		if ms := v.number(name, 0, maxPause); ms != nil {
+		if ms := v.takeNumber(name, 0, maxPause); ms != nil {
 			set(name, json.Number(fmt.Sprint(int(*ms))), name)
 		}
 	}
@@ -236,14 +237,14 @@ func (p *parser) readVAD(o *object, fields map[string]any) {
 
 // readInterrupts reads interrupts {enabled, allowUserInterruption}.
 func (p *parser) readInterrupts(o *object, fields map[string]any) {
-	raw := o.take("interrupts")
+	raw := o.takeField("interrupts")
 	if raw == nil {
 		return
 	}
-	i := o.reader.object(raw, o.path+".interrupts")
+	i := o.reader.readObject(raw, o.path+".interrupts")
 	for _, name := range []string{"enabled", "allowUserInterruption"} {
-		if isFalse(i.boolean(name)) {
-			p.overlay(fields, []string{"realtimeInputConfig"}, "activityHandling", "NO_INTERRUPTION", i.path+"."+name)
+		if isFalse(i.takeBool(name)) {
+			p.setUnlessGiven(fields, []string{"realtimeInputConfig"}, "activityHandling", "NO_INTERRUPTION", i.path+"."+name)
 		}
 	}
 	i.warnUnknown()
@@ -251,31 +252,32 @@ func (p *parser) readInterrupts(o *object, fields map[string]any) {
 
 // readTurns reads turns {by, patience, interrupt, shield}.
 func (p *parser) readTurns(o *object, fields map[string]any) {
-	raw := o.take("turns")
+	raw := o.takeField("turns")
 	if raw == nil {
 		return
 	}
 	s := &p.Options.Turns
-	if err := json.Unmarshal(tools.Encode(raw), s); err != nil {
+	if err := json.Unmarshal(tools.EncodeOrEmpty(raw), s); err != nil {
 		if field := (*turns.FieldError)(nil); errors.As(err, &field) {
-			o.fail(field.Field, field.Problem)
+			o.recordError(field.Field, field.Problem)
 		}
 		return
 	}
 	if s.By != "" {
-		p.overlay(fields, []string{"realtimeInputConfig", "automaticActivityDetection"}, "disabled", s.By != turns.ByModel, o.path+".turns.by")
+		parents := []string{"realtimeInputConfig", "automaticActivityDetection"}
+		p.setUnlessGiven(fields, parents, "disabled", s.By != turns.ByModel, o.path+".turns.by")
 	}
 }
 
-// overlay sets a field in a nested object of Google's setup. If the client has set the field to another value, overlay
-// warns that the client's own option (from) has no effect.
-func (p *parser) overlay(fields map[string]any, names []string, name string, value any, from string) {
+// setUnlessGiven sets a field in a nested object of Google's setup. If the client has set the field to another value,
+// setUnlessGiven warns that the gateway's own option has no effect. option is the name of that option.
+func (p *parser) setUnlessGiven(fields map[string]any, parents []string, name string, value any, option string) {
 	path := p.path
-	for _, n := range names {
+	for _, n := range parents {
 		path += "." + n
 		object, ok := fields[n].(map[string]any)
 		if !ok && fields[n] != nil {
-			return // fit reports the wrong type
+			return // fitValue reports the wrong type
 		}
 		object = camelKeys(object)
 		fields[n] = object
@@ -285,13 +287,13 @@ func (p *parser) overlay(fields map[string]any, names []string, name string, val
 	case given == nil:
 		fields[name] = value
 	case fmt.Sprint(given) != fmt.Sprint(value):
-		p.warnf("%s was dropped: %s.%s says otherwise.", from, path, name)
+		p.warnf("%s was dropped: %s.%s says otherwise.", option, path, name)
 	}
 }
 
-// readActivity records in Options whether the model, the client or the gateway detects speech.
-func (p *parser) readActivity(setup map[string]any) {
-	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
+// takeActivityDetection records in Options whether the model, the client or the gateway detects speech.
+func (p *parser) takeActivityDetection(setup map[string]any) {
+	detection, _ := fieldByPath(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	silence, t := milliseconds(detection["silenceDurationMs"]), &p.Options.Turns
 	by := turns.ByGateway
 	if p.row.translates && t.By == turns.ByGateway { // a translating model speaks while the user speaks, so it must detect speech itself
@@ -304,7 +306,7 @@ func (p *parser) readActivity(setup map[string]any) {
 		by = turns.ByClient
 	}
 	if by == turns.ByModel {
-		p.dropTurns(by)
+		p.clearTurnSettings(by)
 		return
 	}
 	p.Options.Manual, p.Options.PreRoll = true, defaultPreRoll
@@ -312,28 +314,29 @@ func (p *parser) readActivity(setup map[string]any) {
 		p.Options.PreRoll = milliseconds(detection["prefixPaddingMs"])
 	}
 	if by == turns.ByClient {
-		p.dropTurns(by)
+		p.clearTurnSettings(by)
 		return
 	}
 	if silence > 0 && t.Patience == turns.Normal {
-		t.Patience = turns.FixedSilence(silence)
+		t.Patience = turns.PatienceFixedAt(silence)
 	}
-	input := get(setup, "realtimeInputConfig").(map[string]any)
+	input := fieldByPath(setup, "realtimeInputConfig").(map[string]any)
 	if input["activityHandling"] == "NO_INTERRUPTION" && t.Interrupt == "" {
 		t.Interrupt = turns.InterruptNever
 	}
 	delete(input, "activityHandling") // not needed, because the gateway marks only speech that should interrupt
 }
 
-// dropTurns clears Options.Turns, and warns about settings that apply only if the gateway detects turns.
-func (p *parser) dropTurns(by turns.By) {
+// clearTurnSettings clears Options.Turns, and warns about settings that apply only if the gateway detects turns.
+func (p *parser) clearTurnSettings(decider turns.By) {
 	if t := p.Options.Turns; t != (turns.Settings{By: t.By}) || t.By == turns.ByGateway {
-		p.warnf("%s.voxgate.turns has no effect: the %s decides about turns.", p.path, by)
+		p.warnf("%s.voxgate.turns has no effect: the %s decides about turns.", p.path, decider)
 	}
 	p.Options.Turns = turns.Settings{}
 }
 
-// milliseconds returns the value of a field in milliseconds that was validated before, or 0.
+// milliseconds converts the number of milliseconds in a validated field to a duration. It returns 0 if the field is
+// absent.
 func milliseconds(value any) time.Duration {
 	number, _ := value.(json.Number)
 	ms, _ := number.Int64()

@@ -130,7 +130,7 @@ func TestOptions(t *testing.T) {
 			in:   `{"voxgate":{"turns":{"by":"gateway"},"vad":{"silenceDurationMs":700},"interrupts":{"enabled":false}}}`,
 			want: liveconfig.Options{
 				Resumption: true, Manual: true, PreRoll: 300 * time.Millisecond,
-				Turns: turns.Settings{By: turns.ByGateway, Patience: turns.FixedSilence(700 * time.Millisecond), Interrupt: turns.InterruptNever},
+				Turns: turns.Settings{By: turns.ByGateway, Patience: turns.PatienceFixedAt(700 * time.Millisecond), Interrupt: turns.InterruptNever},
 			}, field: handling,
 		},
 		{

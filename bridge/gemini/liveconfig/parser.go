@@ -16,7 +16,7 @@ type parser struct {
 
 func (p *parser) parseConfig(fields map[string]any) error {
 	fields = camelKeys(fields)
-	if err := p.readOptions(fields); err != nil {
+	if err := p.takeOptions(fields); err != nil {
 		return err
 	}
 	for _, ours := range []struct{ name, why string }{
@@ -31,11 +31,11 @@ func (p *parser) parseConfig(fields map[string]any) error {
 	if err := p.chooseModel(fields); err != nil {
 		return err
 	}
-	p.normalize(fields)
-	if err := p.readTools(fields); err != nil {
+	p.normalizeFields(fields)
+	if err := p.rewriteTools(fields); err != nil {
 		return err
 	}
-	fitted, err := p.fit(fields, "LiveClientSetup", p.path)
+	fitted, err := p.fitValue(fields, "LiveClientSetup", p.path)
 	if err != nil {
 		return err
 	}
@@ -45,22 +45,22 @@ func (p *parser) parseConfig(fields map[string]any) error {
 	if err := p.checkRanges(setup); err != nil {
 		return err
 	}
-	p.readActivity(setup)
-	p.splitTools(setup)
+	p.takeActivityDetection(setup)
+	p.separateFunctionTools(setup)
 	generation, _ := setup["generationConfig"].(map[string]any)
 	if generation == nil {
 		generation = map[string]any{}
 		setup["generationConfig"] = generation
 	}
-	p.adapt(setup, generation)
+	p.adaptToModel(setup, generation)
 	if err := p.fitModalities(setup, generation, fields); err != nil {
 		return err
 	}
 	return p.setCompression(setup)
 }
 
-// normalize rewrites common variants of fields to the form of the API.
-func (p *parser) normalize(fields map[string]any) {
+// normalizeFields rewrites the fields that clients write in several forms. Afterwards they have the form of the API.
+func (p *parser) normalizeFields(fields map[string]any) {
 	fields["systemInstruction"] = normalizeContent(fields["systemInstruction"])
 	for _, name := range []string{"inputAudioTranscription", "outputAudioTranscription"} {
 		switch value, given := fields[name]; {
@@ -81,8 +81,8 @@ func (p *parser) normalize(fields map[string]any) {
 	}
 }
 
-// normalizeContent builds a Content object from the forms that SDKs accept in place of one: a text, a part, or a list
-// of texts and parts.
+// normalizeContent builds a Content object from a text, a part, or a list of texts and parts, because SDKs accept all
+// of these in place of a Content.
 func normalizeContent(value any) any {
 	part := func(value any) any {
 		if text, ok := value.(string); ok {

@@ -9,15 +9,15 @@ import (
 )
 
 // textPlaces holds the places in a function's arguments where the model has to write JSON as text. nil means that there
-// are none.
+// are no such places.
 type textPlaces struct {
 	isText     bool
 	properties map[string]*textPlaces
 	items      *textPlaces
 }
 
-// takePlaces removes every textMark from a translated schema, and returns the places of the marks.
-func takePlaces(s map[string]any) (found *textPlaces) {
+// removeTextMarks removes every textMark from a translated schema, and returns the places of the marks.
+func removeTextMarks(s map[string]any) (found *textPlaces) {
 	if s[textMark] != nil {
 		delete(s, textMark)
 		found = &textPlaces{isText: true}
@@ -25,26 +25,26 @@ func takePlaces(s map[string]any) (found *textPlaces) {
 	if properties, ok := s["properties"].(map[string]any); ok {
 		for name, below := range properties {
 			schema, _ := below.(map[string]any)
-			if places := takePlaces(schema); places != nil {
+			if places := removeTextMarks(schema); places != nil {
 				found = found.merge(&textPlaces{properties: map[string]*textPlaces{name: places}})
 			}
 		}
 	}
 	if items, ok := s["items"].(map[string]any); ok {
-		if places := takePlaces(items); places != nil {
+		if places := removeTextMarks(items); places != nil {
 			found = found.merge(&textPlaces{items: places})
 		}
 	}
 	if options, ok := s["anyOf"].([]any); ok {
 		for _, below := range options {
 			option, _ := below.(map[string]any)
-			found = found.merge(takePlaces(option))
+			found = found.merge(removeTextMarks(option))
 		}
 	}
 	return found
 }
 
-func (p *textPlaces) add(name string, places *textPlaces) {
+func (p *textPlaces) addProperty(name string, places *textPlaces) {
 	if places == nil {
 		return
 	}
@@ -54,7 +54,7 @@ func (p *textPlaces) add(name string, places *textPlaces) {
 	p.properties[name] = p.properties[name].merge(places)
 }
 
-// merge adds the places of an alternative schema for the same value, and returns the result. Both may be nil.
+// merge adds the places of an alternative schema for the same value, and returns the result. p and other may be nil.
 func (p *textPlaces) merge(other *textPlaces) *textPlaces {
 	switch {
 	case p == nil:
@@ -64,13 +64,14 @@ func (p *textPlaces) merge(other *textPlaces) *textPlaces {
 	}
 	p.isText = p.isText || other.isText
 	for name, places := range other.properties {
-		p.add(name, places)
+		p.addProperty(name, places)
 	}
 	p.items = p.items.merge(other.items)
 	return p
 }
 
-// decodeTexts returns arguments in which the texts at these places are decoded as JSON.
+// decodeTexts returns a function's arguments in which the texts at these places are replaced by the JSON that they
+// contain.
 func (p *textPlaces) decodeTexts(args json.RawMessage) json.RawMessage {
 	if p == nil {
 		return args
@@ -79,7 +80,7 @@ func (p *textPlaces) decodeTexts(args json.RawMessage) json.RawMessage {
 	if err != nil {
 		return args // unchanged, because Function.Check reports the error
 	}
-	return tools.Encode(p.decodeValue(tree))
+	return tools.EncodeOrEmpty(p.decodeValue(tree))
 }
 
 func (p *textPlaces) decodeValue(value any) any {
@@ -89,7 +90,7 @@ func (p *textPlaces) decodeValue(value any) any {
 	switch v := value.(type) {
 	case string:
 		if p.isText {
-			return readText(v)
+			return decodeJSONText(v)
 		}
 	case []any:
 		for i := range v {
@@ -105,9 +106,9 @@ func (p *textPlaces) decodeValue(value any) any {
 	return value
 }
 
-// readText returns the object or list that is written as JSON in a text, perhaps in a Markdown code fence. Any other
-// text is returned unchanged.
-func readText(text string) any {
+// decodeJSONText decodes an object or list that the model has written as JSON in a text, with or without a Markdown
+// code fence. Any other text is returned unchanged.
+func decodeJSONText(text string) any {
 	body := strings.TrimSpace(text)
 	if fenced, ok := strings.CutPrefix(body, "```"); ok {
 		body = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(fenced, "json"), "```"))

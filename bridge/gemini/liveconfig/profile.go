@@ -23,7 +23,7 @@ type Profile struct {
 	// Seeds is set if a new session can be given an earlier conversation.
 	Seeds bool
 
-	// Appends is set if turns can be added in an open session without asking for an answer.
+	// Appends is set if the gateway can add turns in an open session without making the model answer.
 	Appends bool
 
 	// ForgetfulHandles is set if a handle that was received on a resumed connection may restore only the turns of that
@@ -34,12 +34,12 @@ type Profile struct {
 	// [Config.HasLongInstruction].
 	ForgetfulWithLongInstruction bool
 
-	// EndSilence is the silence after which the model detects the end of speech. When the user's audio stops, the
-	// gateway sends this much silence. 0 means that audioStreamEnd is enough.
+	// EndSilence is the length of silence after which the model detects the end of speech. The gateway sends this
+	// silence when the user's audio stops. 0 means that the gateway sends audioStreamEnd instead.
 	EndSilence time.Duration
 
-	// AnswersAfterTurn is set if the response to a non-blocking call must wait for the end of the model's turn, because
-	// the server drops an earlier response.
+	// AnswersAfterTurn is set if the server drops the response to a non-blocking call that it receives before the end
+	// of the model's turn. The gateway must therefore wait for the end of the turn.
 	AnswersAfterTurn bool
 
 	// InterruptedAnswersContinue is set if the model continues an answer after an empty client turn has interrupted it.
@@ -51,32 +51,32 @@ type Profile struct {
 	// Proactive is set if the model may decide not to answer speech.
 	Proactive bool
 
-	// Slow is set if the model thinks for many seconds before it answers. Its answer has ended at interactionStatus
-	// IDLE, not at turnComplete.
+	// Slow is set if the model thinks for many seconds before it answers. The end of its answer is interactionStatus
+	// IDLE, not turnComplete.
 	Slow bool
 
-	// IsTextModel is set for a model that is not a Live model: package textmodel adapts it.
+	// IsTextModel is set for a model that is not a Live model. Package textmodel connects such a model.
 	IsTextModel bool
 }
 
-// longInstruction is the size from which a system instruction counts as long, in bytes: 200 tokens of four bytes
+// longInstruction is the minimum size of a long system instruction, in bytes. It stands for 200 tokens of four bytes
 // (cookbook #1197).
 const longInstruction = 800
 
 // HasLongInstruction reports whether the system instruction is longer than longInstruction: see
 // [Profile].ForgetfulWithLongInstruction.
 func (c Config) HasLongInstruction() bool {
-	return c.setup["systemInstruction"] != nil && len(tools.Encode(c.setup["systemInstruction"])) > longInstruction
+	return c.setup["systemInstruction"] != nil && len(tools.EncodeOrEmpty(c.setup["systemInstruction"])) > longInstruction
 }
 
 // HasVoice reports whether the model answers with audio.
 func (c Config) HasVoice() bool {
-	modalities, _ := get(c.setup, "generationConfig.responseModalities").([]any)
+	modalities, _ := fieldByPath(c.setup, "generationConfig.responseModalities").([]any)
 	return !c.Profile.IsTextModel && len(modalities) > 0 && modalities[0] == "AUDIO"
 }
 
-// EndSilence returns how much silence to send when the user's audio stops, or 0 if audioStreamEnd is enough. It is at
-// least a second longer than the client's silenceDurationMs.
+// EndSilence returns the length of silence that the gateway must send when the user's audio stops. It is at least a
+// second longer than the client's silenceDurationMs. 0 means that audioStreamEnd is enough.
 func (c Config) EndSilence() time.Duration {
 	if c.Options.Manual || c.Profile.EndSilence == 0 {
 		return 0
@@ -84,8 +84,8 @@ func (c Config) EndSilence() time.Duration {
 	return max(c.Profile.EndSilence, c.Options.EndPause+time.Second)
 }
 
-// Findings holds measured behaviour of a server. It replaces the assumptions about a model in the table. A nil field
-// keeps the assumption.
+// Findings holds what tests against a server have found out. Each field replaces an assumption about a model in the
+// table, unless it is nil.
 type Findings struct {
 	ForgetfulHandles             *bool // see [Profile]
 	ForgetfulWithLongInstruction *bool // see [Profile]
@@ -127,16 +127,17 @@ func (f Findings) apply(p *Profile) {
 	}
 }
 
-// TypedTurn returns the messages for a typed turn in an open session. parts is a JSON array of Part.
+// TypedTurnMessages returns the messages for a typed turn in an open session. parts is a JSON array of Part.
 //
-// Some models accept no clientContent in an open session. For these, images are sent as video frames, then texts as
-// realtime text, and other parts are dropped. Such a model may answer even if complete is false.
-func (c Config) TypedTurn(parts json.RawMessage, complete bool) []wire.ClientMessage {
+// Some models accept no clientContent in an open session. For such a model, images become video frames, texts become
+// realtime text after the images, and other parts are dropped. The model may then answer even if isTurnComplete is
+// false.
+func (c Config) TypedTurnMessages(parts json.RawMessage, isTurnComplete bool) []wire.ClientMessage {
 	if c.Profile.Appends || !c.Profile.Seeds {
-		content := &wire.ClientContent{TurnComplete: complete}
-		if trimmed := bytes.TrimSpace(parts); len(trimmed) > 0 && !bytes.Equal(trimmed, []byte("null")) && !emptyArray(trimmed) {
+		content := &wire.ClientContent{TurnComplete: isTurnComplete}
+		if trimmed := bytes.TrimSpace(parts); len(trimmed) > 0 && !bytes.Equal(trimmed, []byte("null")) && !isEmptyArray(trimmed) {
 			content.Turns = []wire.Content{{Role: "user", Parts: parts}}
-		} else if !complete {
+		} else if !isTurnComplete {
 			return nil
 		}
 		return []wire.ClientMessage{{ClientContent: content}}
@@ -164,7 +165,7 @@ func (c Config) TypedTurn(parts json.RawMessage, complete bool) []wire.ClientMes
 	return messages
 }
 
-func emptyArray(trimmed []byte) bool {
+func isEmptyArray(trimmed []byte) bool {
 	return trimmed[0] == '[' && len(bytes.TrimSpace(trimmed[1:])) == 1
 }
 
@@ -172,29 +173,29 @@ func emptyArray(trimmed []byte) bool {
 func imageBlob(data map[string]any) *wire.Blob {
 	mime, _ := data["mimeType"].(string)
 	encoded, _ := data["data"].(string)
-	image, err := wire.AppendBase64(nil, []byte(encoded))
+	image, err := wire.AppendDecodedBase64(nil, []byte(encoded))
 	if err != nil || len(image) == 0 || !strings.HasPrefix(strings.ToLower(mime), "image/") {
 		return nil
 	}
 	return &wire.Blob{MIMEType: mime, Data: image}
 }
 
-// InPlace returns the message that changes an open session from c to next, or nil if no message is needed. It returns
-// false if the change needs a new connection. In all cases use next from then on, because options of the gateway may
-// have changed.
-func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
+// InPlaceUpdate returns the message that changes an open session from c to next, or nil if no message is needed.
+// isPossible is false if the change needs a new connection. The caller must use next from then on even if no message is
+// needed, because next may have other options of the gateway.
+func (c Config) InPlaceUpdate(next Config) (update *wire.ContextUpdate, isPossible bool) {
 	if c.Options.Resumption != next.Options.Resumption {
 		return nil, false
 	}
 	was, will := maps.Clone(c.setup), maps.Clone(next.setup)
-	instruction, update := hasChanged(was, will, "systemInstruction"), &wire.ContextUpdate{}
-	functions := hasChanged(was, will, "tools")
+	instruction, update := fieldDiffers(was, will, "systemInstruction"), &wire.ContextUpdate{}
+	functions := fieldDiffers(was, will, "tools")
 	delete(was, "systemInstruction")
 	delete(will, "systemInstruction")
 	delete(was, "tools")
 	delete(will, "tools")
 	switch {
-	case !bytes.Equal(tools.Encode(was), tools.Encode(will)):
+	case !bytes.Equal(tools.EncodeOrEmpty(was), tools.EncodeOrEmpty(will)):
 		return nil, false
 	case !instruction && !functions:
 		return nil, true
@@ -202,22 +203,22 @@ func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 		return nil, false
 	}
 	if instruction {
-		// A contextUpdate changes only the fields it has, so it cannot remove an instruction
+		// A contextUpdate changes only the fields that it contains, so it cannot remove an instruction
 		// (https://ai.google.dev/api/live, LiveClientContextUpdate).
 		if next.setup["systemInstruction"] == nil {
 			return nil, false
 		}
-		update.SystemInstruction = tools.Encode(next.setup["systemInstruction"])
+		update.SystemInstruction = tools.EncodeOrEmpty(next.setup["systemInstruction"])
 	}
 	if functions {
 		update.Tools = json.RawMessage(`{}`)
 		if next.setup["tools"] != nil {
-			update.Tools = tools.Encode(map[string]any{"tools": next.setup["tools"]})
+			update.Tools = tools.EncodeOrEmpty(map[string]any{"tools": next.setup["tools"]})
 		}
 	}
 	return update, true
 }
 
-func hasChanged(a, b map[string]any, name string) bool {
-	return !bytes.Equal(tools.Encode(a[name]), tools.Encode(b[name]))
+func fieldDiffers(a, b map[string]any, name string) bool {
+	return !bytes.Equal(tools.EncodeOrEmpty(a[name]), tools.EncodeOrEmpty(b[name]))
 }

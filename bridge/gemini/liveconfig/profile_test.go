@@ -66,7 +66,7 @@ func TestTypedTurn(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
-			for _, m := range parse(t, door(false), named(c.model, `{}`)).TypedTurn(json.RawMessage(c.parts), c.complete) {
+			for _, m := range parse(t, door(false), named(c.model, `{}`)).TypedTurnMessages(json.RawMessage(c.parts), c.complete) {
 				got = append(got, encode(t, m))
 			}
 			if !slices.Equal(got, c.want) {
@@ -97,7 +97,7 @@ func TestTypedTurnIsAnswered(t *testing.T) {
 			t.Errorf("%s: %v", m.row, err)
 			continue
 		}
-		for _, message := range config.TypedTurn(json.RawMessage(`[{"text":"/history"}]`), true) {
+		for _, message := range config.TypedTurnMessages(json.RawMessage(`[{"text":"/history"}]`), true) {
 			if err := conn.Send(ctx, message); err != nil {
 				t.Errorf("%s: %v", m.row, err)
 			}
@@ -155,16 +155,16 @@ func TestInPlace(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client := door(c.vertex)
-			update, ok := parse(t, client, named(c.model, c.from)).InPlace(parse(t, client, named(c.model, c.to)))
+			update, ok := parse(t, client, named(c.model, c.from)).InPlaceUpdate(parse(t, client, named(c.model, c.to)))
 			if ok != (c.want != "") || ok && encode(t, update) != c.want {
 				t.Errorf("%s, %v", encode(t, update), ok)
 			}
 		})
 	}
-	if _, ok := parse(t, door(false), named(live, `{}`)).InPlace(parse(t, door(false), named("gemini-9", `{}`))); ok {
+	if _, ok := parse(t, door(false), named(live, `{}`)).InPlaceUpdate(parse(t, door(false), named("gemini-9", `{}`))); ok {
 		t.Error("another model in place")
 	}
-	if update, ok := parse(t, door(false), nil).InPlace(parse(t, door(false), json.RawMessage(`{}`))); update != nil || !ok {
+	if update, ok := parse(t, door(false), nil).InPlaceUpdate(parse(t, door(false), json.RawMessage(`{}`))); update != nil || !ok {
 		t.Error("no config is not an empty one")
 	}
 }

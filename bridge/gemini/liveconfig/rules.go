@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// kindsOfFields maps the fields of a Schema to their JSON types (https://ai.google.dev/api/caching#Schema). whole is an
-// int64, which may be written as a string. texts is a list of strings.
+// kindsOfFields maps the fields of a Schema to their JSON types (https://ai.google.dev/api/caching#Schema). "whole" is
+// an int64, as a number or a string, and "texts" is a list of strings.
 var kindsOfFields = map[string]string{
 	"type": "text", "format": "text", "title": "text", "description": "text", "pattern": "text", "nullable": "bool",
 	"enum": "texts", "required": "texts", "propertyOrdering": "texts", "minimum": "number", "maximum": "number",
@@ -24,7 +24,7 @@ var (
 		"STRING": {"enum", "date-time"}, "NUMBER": {"float", "double"}, "INTEGER": {"int32", "int64"},
 	}
 
-	// onlyFor lists the fields that Google accepts only with certain types, which are separated by spaces.
+	// onlyFor maps fields of a Schema to the types with which Google accepts them. The types are separated by spaces.
 	onlyFor = map[string]string{
 		"enum": "STRING", "pattern": "STRING", "minLength": "STRING", "maxLength": "STRING", "minimum": "NUMBER INTEGER",
 		"maximum": "NUMBER INTEGER", "items": "ARRAY", "minItems": "ARRAY", "maxItems": "ARRAY", "properties": "OBJECT",
@@ -32,11 +32,11 @@ var (
 	}
 )
 
-// checkSchema checks a schema that is about to be sent against Google's documented and observed rules. It is
-// independent of the code that builds schemas.
-func checkSchema(s map[string]any, at string) error {
+// checkSchema checks a schema against Google's documented and observed rules before it is sent. It shares no code with
+// the functions that build schemas, so that it finds their mistakes.
+func checkSchema(s map[string]any, path string) error {
 	bad := func(format string, args ...any) error {
-		return &FieldError{Field: at, Problem: "is refused by Google: " + fmt.Sprintf(format, args...)}
+		return &FieldError{Field: path, Problem: "is refused by Google: " + fmt.Sprintf(format, args...)}
 	}
 	for name := range s {
 		kind, known := kindsOfFields[name]
@@ -59,7 +59,7 @@ func checkSchema(s map[string]any, at string) error {
 	}
 	for i, o := range options {
 		option, _ := o.(map[string]any)
-		if err := checkSchema(option, fmt.Sprintf("%s.anyOf[%d]", at, i)); err != nil {
+		if err := checkSchema(option, fmt.Sprintf("%s.anyOf[%d]", path, i)); err != nil {
 			return err
 		}
 	}
@@ -80,24 +80,24 @@ func checkSchema(s map[string]any, at string) error {
 		if !ok {
 			return bad("items: missing field")
 		}
-		return checkSchema(items, at+".items")
+		return checkSchema(items, path+".items")
 	case "OBJECT":
-		return checkProperties(s, at, bad)
+		return checkProperties(s, path, bad)
 	}
 	return nil
 }
 
-func checkProperties(s map[string]any, at string, bad func(string, ...any) error) error {
+func checkProperties(s map[string]any, path string, newError func(string, ...any) error) error {
 	properties, _ := s["properties"].(map[string]any)
 	if len(properties) == 0 {
-		return bad("properties: should be non-empty for OBJECT type")
+		return newError("properties: should be non-empty for OBJECT type")
 	}
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		property, ok := properties[name].(map[string]any)
 		if !ok || name == "" {
-			return bad("property %q", name)
+			return newError("property %q", name)
 		}
-		if err := checkSchema(property, at+".properties."+name); err != nil {
+		if err := checkSchema(property, path+".properties."+name); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func checkProperties(s map[string]any, at string, bad func(string, ...any) error
 		names, _ := s[list].([]any)
 		for i, v := range names {
 			if name, _ := v.(string); properties[name] == nil || slices.Contains(names[:i], v) {
-				return bad("%s[%d]: property is not defined, or is there twice", list, i)
+				return newError("%s[%d]: property is not defined, or is there twice", list, i)
 			}
 		}
 	}

@@ -10,87 +10,87 @@ import (
 	"voxgate/tools"
 )
 
-func emptyObject(v any) bool {
+func isEmptyObject(v any) bool {
 	m, ok := v.(map[string]any)
 	return v == nil || ok && len(m) == 0
 }
 
 // translateSchema translates a JSON Schema without references to the OpenAPI subset of the API
-// (https://ai.google.dev/api/caching#Schema). Keywords without an equivalent are dropped with a warning. The arguments
-// are validated against the original schema.
-func (p *parser) translateSchema(in map[string]any, at string) map[string]any {
-	s := p.translateObjectSchema(in, at)
+// (https://ai.google.dev/api/caching#Schema). Keywords without an equivalent are dropped with a warning. This does no
+// harm, because the gateway validates the arguments against the original schema.
+func (p *parser) translateSchema(in map[string]any, path string) map[string]any {
+	s := p.translateObjectSchema(in, path)
 	// Google rejects an object whose properties are unknown.
-	if s["type"] == "OBJECT" && emptyObject(s["properties"]) {
-		return p.declareAsText(in, s, "A JSON object", at)
+	if s["type"] == "OBJECT" && isEmptyObject(s["properties"]) {
+		return p.declareAsText(in, s, "A JSON object", path)
 	}
 	return s
 }
 
-// translateObjectSchema is like translateSchema, but allows an object without known properties at the top, such as a
-// function's arguments.
-func (p *parser) translateObjectSchema(in map[string]any, at string) map[string]any {
+// translateObjectSchema is like translateSchema, but it may return an object without known properties. This is needed
+// for the arguments of a function.
+func (p *parser) translateObjectSchema(in map[string]any, path string) map[string]any {
 	s := maps.Clone(in)
 	for _, name := range []string{"additionalProperties", "default", "examples", "deprecated", "readOnly", "writeOnly"} {
 		delete(s, name) // dropped without a warning, because they do not constrain the model
 	}
-	p.merge(s, at)
+	p.mergeAllOf(s, path)
 	if s["properties"] != nil {
 		s = mergeAlternatives(s)
 	}
-	p.convertType(s, at)
-	p.convertConst(s)
+	p.convertType(s, path)
+	p.convertConstToEnum(s)
 	if of, ok := s["oneOf"]; ok && s["anyOf"] == nil {
 		s["anyOf"] = of
 		delete(s, "oneOf")
 	}
 	if format, ok := s["format"].(string); ok && !slices.Contains(formats[s["type"]], format) {
 		delete(s, "format")
-		p.warnf("%s.format was dropped: the API does not know %q there.", at, format)
+		p.warnf("%s.format was dropped: the API does not know %q there.", path, format)
 	}
-	p.fitEnum(s, at)
-	p.completeItems(s, at)
+	p.fitEnum(s, path)
+	p.completeItems(s, path)
 	if properties, ok := s["properties"].(map[string]any); ok {
 		out := make(map[string]any, len(properties))
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
 			if property, ok := properties[name].(map[string]any); ok || properties[name] == true { // a property with the schema false is left out
-				out[name] = p.translateSchema(property, at+".properties."+name)
+				out[name] = p.translateSchema(property, path+".properties."+name)
 			}
 		}
 		s["properties"] = out
 	}
-	p.fitRequired(s, at)
-	p.translateAlternatives(s, at)
+	p.fitRequired(s, path)
+	p.translateAlternatives(s, path)
 	if s["type"] == nil && s["anyOf"] == nil {
-		s = p.inferType(in, s, at)
+		s = p.inferType(in, s, path)
 	}
 	if s["type"] == "NULL" { // Google does not accept NULL as the only type
 		s["type"], s["nullable"] = "STRING", true
 	}
-	keepOwnKeywords(s)
+	dropInapplicableKeywords(s)
 	return s
 }
 
 // completeItems sets the items of an array, because Google rejects an array without items ("items: missing field.").
-func (p *parser) completeItems(s map[string]any, at string) {
+func (p *parser) completeItems(s map[string]any, path string) {
 	items, ok := s["items"].(map[string]any)
 	if tuple, is := s["prefixItems"].([]any); is && s["type"] == "ARRAY" && !ok {
 		items, ok = map[string]any{"anyOf": tuple}, true
-		p.warnf("%s.prefixItems became items: the API has one schema for all elements.", at)
+		p.warnf("%s.prefixItems became items: the API has one schema for all elements.", path)
 		p.isLossy = true
 	}
 	delete(s, "prefixItems")
 	delete(s, "items")
 	switch {
 	case ok && (s["type"] == "ARRAY" || s["type"] == nil):
-		s["items"] = p.translateSchema(items, at+".items")
+		s["items"] = p.translateSchema(items, path+".items")
 	case s["type"] == "ARRAY":
-		s["items"] = p.declareAsText(map[string]any{}, map[string]any{}, "A text, or any other JSON value", at+".items")
+		s["items"] = p.declareAsText(map[string]any{}, map[string]any{}, "A text, or any other JSON value", path+".items")
 	}
 }
 
-// convertConst converts a const to an enum. If the schema has no type, it is derived from the values of the enum.
-func (p *parser) convertConst(s map[string]any) {
+// convertConstToEnum converts a const to an enum. It also sets a missing type, according to the values of the enum.
+func (p *parser) convertConstToEnum(s map[string]any) {
 	if constant, given := s["const"]; given {
 		if delete(s, "const"); s["enum"] == nil {
 			s["enum"] = []any{constant}
@@ -128,19 +128,21 @@ func (p *parser) convertConst(s map[string]any) {
 	}
 }
 
-// textMark is the name of a field that marks a translated schema whose values are JSON written as text. takePlaces
-// removes it.
+// textMark is the name of a field that marks values which the model has to write as text with JSON in it. The field is
+// in translated schemas until removeTextMarks removes it.
 const textMark = "\x00json"
 
 // maxSchemaText limits a schema, or a list of values, that is repeated in a description, in bytes.
 const maxSchemaText = 600
 
-// declareAsText returns the schema of a string, for a value that Google's Schema cannot express: the model has to write
-// JSON as text. in is the original schema, and s its translation. what describes the value.
+// declareAsText returns the schema of a string in which the model has to write a value as JSON. It is for values that
+// Google's Schema cannot express. in is the original schema of the value, and s its translation. description describes
+// the value.
 //
-// Google rejects an object without properties: "should be non-empty for OBJECT type" (langchain-google #463).
-func (p *parser) declareAsText(in, s map[string]any, what, at string) map[string]any {
-	about := what + " as text."
+// Objects without properties are such values, because Google rejects them: "should be non-empty for OBJECT type"
+// (langchain-google #463).
+func (p *parser) declareAsText(in, s map[string]any, description, path string) map[string]any {
+	about := description + " as text."
 	if own, ok := s["description"].(string); ok && own != "" {
 		about = own + "\n" + about
 	}
@@ -148,10 +150,10 @@ func (p *parser) declareAsText(in, s map[string]any, what, at string) map[string
 	for _, name := range []string{"title", "description", "default", "examples", "nullable"} {
 		delete(rules, name)
 	}
-	if text := tools.Encode(rules); (len(rules) > 1 || rules["type"] == nil && len(rules) > 0) && len(text) <= maxSchemaText {
+	if text := tools.EncodeOrEmpty(rules); (len(rules) > 1 || rules["type"] == nil && len(rules) > 0) && len(text) <= maxSchemaText {
 		about += " Its JSON Schema: " + string(text)
 	}
-	p.warnf("%s became a STRING with JSON in it: an object of any kind cannot be declared to Gemini.", at)
+	p.warnf("%s became a STRING with JSON in it: an object of any kind cannot be declared to Gemini.", path)
 	out := map[string]any{"type": "STRING", "description": about, textMark: true}
 	for _, name := range []string{"title", "nullable"} {
 		if s[name] != nil {
@@ -169,9 +171,9 @@ var ownKeywords = map[string]string{
 	"minimum": "NUMBER INTEGER", "maximum": "NUMBER INTEGER", "format": "STRING NUMBER INTEGER",
 }
 
-// keepOwnKeywords drops keywords that do not apply to the type of s, and therefore do not constrain its values. With
-// anyOf, s has no type, and loses all such keywords.
-func keepOwnKeywords(s map[string]any) {
+// dropInapplicableKeywords drops keywords that do not apply to the type of s, and therefore do not constrain its
+// values. If s has anyOf, it has no type, and all keywords that need a type are dropped.
+func dropInapplicableKeywords(s map[string]any) {
 	kind, _ := s["type"].(string)
 	for name := range s {
 		if kinds, ok := ownKeywords[name]; ok && (kind == "" || !strings.Contains(kinds, kind)) {
@@ -196,7 +198,7 @@ var formats = map[any][]string{
 }
 
 // translateAlternatives translates anyOf. If one alternative has no constraints, anyOf is dropped.
-func (p *parser) translateAlternatives(s map[string]any, at string) {
+func (p *parser) translateAlternatives(s map[string]any, path string) {
 	list, ok := s["anyOf"].([]any)
 	if !ok {
 		return
@@ -212,7 +214,7 @@ func (p *parser) translateAlternatives(s map[string]any, at string) {
 		if s["type"] != nil && option["type"] == nil { // the alternative has no type, such as {"required": …} next to properties
 			return
 		}
-		one := p.translateSchema(option, fmt.Sprintf("%s.anyOf[%d]", at, i))
+		one := p.translateSchema(option, fmt.Sprintf("%s.anyOf[%d]", path, i))
 		if one["nullable"] == true {
 			s["nullable"] = true
 		}
@@ -224,13 +226,13 @@ func (p *parser) translateAlternatives(s map[string]any, at string) {
 		}
 		options = append(options, one)
 	}
-	if s["type"] == "OBJECT" && !emptyObject(s["properties"]) || len(options) == 0 {
+	if s["type"] == "OBJECT" && !isEmptyObject(s["properties"]) || len(options) == 0 {
 		return
 	}
 	kind := s["type"]
 	delete(s, "type")
-	if options = mergeTexts(options); len(options) > 1 {
-		s["anyOf"] = anyList(options)
+	if options = mergePlainStrings(options); len(options) > 1 {
+		s["anyOf"] = toAnyList(options)
 		return
 	}
 	for name, v := range options[0] {
@@ -245,9 +247,9 @@ func (p *parser) translateAlternatives(s map[string]any, at string) {
 	}
 }
 
-// mergeTexts merges all alternatives that are strings into one, for example a text and an object that is written as
-// text.
-func mergeTexts(options []map[string]any) (merged []map[string]any) {
+// mergePlainStrings merges all alternatives that are strings into one, for example a text, and an object that the
+// model writes as text.
+func mergePlainStrings(options []map[string]any) (merged []map[string]any) {
 	var text map[string]any
 	for _, o := range options {
 		if o["type"] != "STRING" || o["enum"] != nil || o["format"] != nil || o["pattern"] != nil {
@@ -276,7 +278,7 @@ func mergeTexts(options []map[string]any) (merged []map[string]any) {
 	return merged
 }
 
-func anyList(options []map[string]any) []any {
+func toAnyList(options []map[string]any) []any {
 	list := make([]any, len(options))
 	for i, o := range options {
 		list[i] = o
@@ -285,7 +287,7 @@ func anyList(options []map[string]any) []any {
 }
 
 // inferType adds a type to a schema, because Google requires one (https://ai.google.dev/api/caching#Schema).
-func (p *parser) inferType(in, s map[string]any, at string) map[string]any {
+func (p *parser) inferType(in, s map[string]any, path string) map[string]any {
 	switch {
 	case s["properties"] != nil:
 		s["type"] = "OBJECT"
@@ -296,7 +298,7 @@ func (p *parser) inferType(in, s map[string]any, at string) map[string]any {
 	case s["minimum"] != nil, s["maximum"] != nil:
 		s["type"] = "NUMBER"
 	default:
-		return p.declareAsText(in, s, "A text, or any other JSON value", at)
+		return p.declareAsText(in, s, "A text, or any other JSON value", path)
 	}
 	return s
 }
@@ -333,8 +335,8 @@ func mergeAlternatives(tree map[string]any) map[string]any {
 	return tree
 }
 
-// merge merges the schemas of allOf, as far as they do not conflict.
-func (p *parser) merge(s map[string]any, at string) {
+// mergeAllOf merges the schemas of allOf into s. If a keyword has conflicting values, the first is kept.
+func (p *parser) mergeAllOf(s map[string]any, path string) {
 	list, ok := s["allOf"].([]any)
 	if !ok {
 		return
@@ -344,7 +346,7 @@ func (p *parser) merge(s map[string]any, at string) {
 		part, _ := v.(map[string]any)
 		part = maps.Clone(part)
 		if part != nil {
-			p.merge(part, at)
+			p.mergeAllOf(part, path)
 		}
 		for _, name := range slices.Sorted(maps.Keys(part)) {
 			switch was := s[name].(type) {
@@ -362,16 +364,16 @@ func (p *parser) merge(s map[string]any, at string) {
 				}
 			default:
 				if fmt.Sprint(was) != fmt.Sprint(part[name]) && name != "description" && name != "title" {
-					p.warnf("%s.allOf[%d].%s was dropped: it is said twice.", at, i, name)
+					p.warnf("%s.allOf[%d].%s was dropped: it is said twice.", path, i, name)
 				}
 			}
 		}
 	}
 }
 
-// fitEnum removes an enum with values other than strings, and lists its values in the description instead. From an enum
-// of strings, it removes empty strings.
-func (p *parser) fitEnum(s map[string]any, at string) {
+// fitEnum adapts an enum to Google's rules. If it has values other than strings, the enum is removed, and the
+// description lists its values instead. Otherwise only empty strings are removed.
+func (p *parser) fitEnum(s map[string]any, path string) {
 	list, ok := s["enum"].([]any)
 	if !ok {
 		return
@@ -380,8 +382,8 @@ func (p *parser) fitEnum(s map[string]any, at string) {
 	if kind := s["type"]; kind != nil && kind != "STRING" || !slices.ContainsFunc(list, isString) ||
 		slices.ContainsFunc(list, func(v any) bool { return v != nil && !isString(v) }) {
 		delete(s, "enum")
-		p.warnf("%s.enum was dropped: only strings can be enumerated. The description says it.", at)
-		if text := tools.Encode(list); len(text) <= maxSchemaText {
+		p.warnf("%s.enum was dropped: only strings can be enumerated. The description says it.", path)
+		if text := tools.EncodeOrEmpty(list); len(text) <= maxSchemaText {
 			own, _ := s["description"].(string)
 			s["description"] = strings.TrimSpace(own + "\nOne of: " + strings.Trim(string(text), "[]"))
 		}
@@ -398,8 +400,9 @@ func (p *parser) fitEnum(s map[string]any, at string) {
 	}
 }
 
-// fitRequired removes names without a property from required, because Google rejects such a schema.
-func (p *parser) fitRequired(s map[string]any, at string) {
+// fitRequired removes names from required that are not names of properties, because Google rejects a schema with such
+// names.
+func (p *parser) fitRequired(s map[string]any, path string) {
 	list, ok := s["required"].([]any)
 	if !ok {
 		return
@@ -412,7 +415,7 @@ func (p *parser) fitRequired(s map[string]any, at string) {
 			continue
 		}
 		if _, is := properties[name]; isName && !is {
-			p.warnf("%s.required[%d] was dropped: there is no property %q.", at, i, name)
+			p.warnf("%s.required[%d] was dropped: there is no property %q.", path, i, name)
 			continue
 		}
 		types = append(types, v)
@@ -423,7 +426,7 @@ func (p *parser) fitRequired(s map[string]any, at string) {
 }
 
 // convertType converts the type to one word in capitals. A list of several types becomes anyOf.
-func (p *parser) convertType(s map[string]any, at string) {
+func (p *parser) convertType(s map[string]any, path string) {
 	switch t := s["type"].(type) {
 	case string:
 		s["type"] = strings.ToUpper(t)

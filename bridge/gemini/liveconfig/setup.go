@@ -34,7 +34,7 @@ type Config struct {
 	// Warnings are sentences for the client about dropped or changed fields, with reasons.
 	Warnings []string
 
-	// Losses are the client's functions that are declared only in part, or not at all. Warnings mention them, too.
+	// Losses lists the client's functions that could not be declared completely. Warnings mention them, too.
 	Losses []Loss
 
 	// Functions are the declared functions: first the gateway's, then the client's in its order.
@@ -60,34 +60,35 @@ type Loss struct {
 
 // Scope is the context in which a config is parsed: the backend and the gateway's own tools.
 type Scope struct {
-	// Vertex is set for Vertex AI, nil for the Gemini API.
+	// Vertex is the project on Vertex AI, or nil for the Gemini API.
 	Vertex *api.Vertex
 
 	// Tools lists the gateway's own tools, which are available in every conversation.
 	Tools []tools.Declaration
 
-	// Canvas lists the canvas tools. Screen is set if clients of this protocol may have a screen, unlike phones.
+	// Canvas lists the canvas tools. Screen is set if the client's protocol allows a screen; phones have none.
 	Canvas []tools.Declaration
 	Screen bool
 
-	// TextModels allows models that do not belong to the Live API, judging by their names: see [IsLive].
+	// TextModels is set if the client may choose a model outside the Live API: see [IsLive].
 	TextModels bool
 
 	// Hides reports whether a function is currently hidden. It may be nil.
 	Hides func(name string) bool
 
-	// Findings holds measured behaviour by model name.
+	// Findings maps names of models to their measured behaviour.
 	Findings map[string]Findings
 
-	// MaxPreRoll is the maximum of prefixPaddingMs; 0 means 10 s. Buffered audio takes 32 kB a second.
+	// MaxPreRoll is the maximum of prefixPaddingMs; 0 means 10 s. It limits memory, because buffered audio takes 32 kB
+	// a second.
 	MaxPreRoll time.Duration
 }
 
 // Parse validates a client's config and translates it for its model, on the backend of the scope. An empty config is
 // valid. The error is always a *FieldError. path is the name of the config in errors, such as "initialConfig".
 //
-// Unknown fields are dropped with a warning, because the API would close the session for them. Some new fields are
-// forwarded: see openTypes.
+// Unknown fields are dropped with a warning, because the API would close the session for them. Only types in openTypes
+// may have unknown fields, because Google may have added them.
 func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	var config any
 	if raw = tools.TrimBOM(raw); len(bytes.TrimSpace(raw)) > 0 {
@@ -111,17 +112,17 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	return p.Config, nil
 }
 
-// Effective returns the setup for this config, as it is sent to the Gemini API, but without a resumption handle.
-func (c Config) Effective() json.RawMessage { return tools.Encode(c.setup) }
+// Effective returns the setup of this config as JSON for the Gemini API, without a resumption handle.
+func (c Config) Effective() json.RawMessage { return tools.EncodeOrEmpty(c.setup) }
 
 // Setup returns the setup of a connection. If handle is not empty, the connection resumes an earlier session. Otherwise
-// the setup has the history if the model supports that.
-func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
+// the setup includes historyIfNew, if the model supports that.
+func (c Config) Setup(handle string, historyIfNew []wire.Content) gemini.Setup {
 	s := gemini.Setup{
 		Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, IsTextModel: c.Profile.IsTextModel,
 	}
 	if handle == "" && c.Profile.Seeds {
-		s.History, s.AnnounceHistory = history, !c.Profile.Appends
+		s.History, s.AnnounceHistory = historyIfNew, !c.Profile.Appends
 	}
 	return s
 }

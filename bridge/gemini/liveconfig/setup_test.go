@@ -332,7 +332,7 @@ func FuzzParse(f *testing.F) {
 				}
 				continue
 			}
-			if known, dropped := config.WithoutNewer(); dropped != nil {
+			if known, dropped := config.WithoutNewerFields(); dropped != nil {
 				config = known
 			}
 			again, err := liveconfig.Parse(config.Effective(), "c", liveconfig.Scope{Vertex: client.Vertex, Screen: true})
@@ -345,10 +345,10 @@ func FuzzParse(f *testing.F) {
 			if len(again.Warnings) > 0 {
 				t.Fatalf("%s needs another translation: %q", config.Effective(), again.Warnings)
 			}
-			if _, ok := config.InPlace(config); !ok {
+			if _, ok := config.InPlaceUpdate(config); !ok {
 				t.Fatal("not equal to itself")
 			}
-			config.TypedTurn(raw, true)
+			config.TypedTurnMessages(raw, true)
 		}
 	})
 }

@@ -9,7 +9,8 @@ import (
 	"voxgate/tools"
 )
 
-// FieldError describes an invalid field of a client's config. Both parts are for the client.
+// FieldError describes an invalid field of a client's config. The client receives the name of the field and the
+// problem.
 type FieldError struct {
 	Field   string // path that begins with the name of the config, such as "initialConfig.generationConfig.topK"
 	Problem string // the rest of a sentence that begins with Field, such as "must be a number"
@@ -48,28 +49,28 @@ func camelKeys(fields map[string]any) map[string]any {
 	return out
 }
 
-// parent returns the object that contains the field with a dotted name, and the last part of that name.
-func parent(tree map[string]any, name string) (map[string]any, string) {
+// parentOfPath returns the object that contains the field with a dotted path, and that field's own name.
+func parentOfPath(tree map[string]any, path string) (object map[string]any, name string) {
 	for {
-		first, rest, deeper := strings.Cut(name, ".")
+		first, rest, deeper := strings.Cut(path, ".")
 		if !deeper {
-			return tree, name
+			return tree, path
 		}
 		tree, _ = tree[first].(map[string]any)
-		name = rest
+		path = rest
 	}
 }
 
-// get returns the value of the field with a dotted name, or nil.
-func get(tree map[string]any, name string) any {
-	tree, name = parent(tree, name)
-	return tree[name]
+// fieldByPath returns the value of the field with a dotted path, or nil.
+func fieldByPath(tree map[string]any, path string) any {
+	object, name := parentOfPath(tree, path)
+	return object[name]
 }
 
-// remove deletes the field with a dotted name, and reports whether it existed.
-func remove(tree map[string]any, name string) bool {
-	tree, name = parent(tree, name)
-	_, found := tree[name]
-	delete(tree, name)
-	return found
+// removeByPath deletes the field with a dotted path.
+func removeByPath(tree map[string]any, path string) (wasPresent bool) {
+	object, name := parentOfPath(tree, path)
+	_, wasPresent = object[name]
+	delete(object, name)
+	return wasPresent
 }

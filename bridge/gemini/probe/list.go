@@ -25,7 +25,7 @@ When the user writes "/said", say again what you yourself have said in your last
 // object is a JSON object of a setup.
 type object = map[string]any
 
-func lookupFunction(name, behavior string) object {
+func declareLookup(name, behavior string) object {
 	f := object{
 		"name": name, "description": "Looks a word up.",
 		"parameters": object{
@@ -38,12 +38,12 @@ func lookupFunction(name, behavior string) object {
 	return f
 }
 
-func functions(declared ...object) object {
+func toolsConfig(declared ...object) object {
 	return object{"tools": []any{object{"functionDeclarations": declared}}}
 }
 
-// at returns a JSON object with one value at a path: at(1, "a.b") is {"a": {"b": 1}}.
-func at(value any, path string) object {
+// nestedObject returns a JSON object with one value at a path: nestedObject(1, "a.b") is {"a": {"b": 1}}.
+func nestedObject(value any, path string) object {
 	names := strings.Split(path, ".")
 	for _, name := range slices.Backward(names[1:]) {
 		value = object{name: value}
@@ -61,7 +61,7 @@ func valueAt(tree any, path string) any {
 }
 
 // features lists fields of a setup that not all models support, according to the gateway's table. If package liveconfig
-// removes a field from a model's setup, the field is assumed to be refused.
+// removes a field from a model's setup, the probe assumes that the model refuses the field.
 var features = []struct {
 	name, path string
 	value      any
@@ -74,7 +74,7 @@ var features = []struct {
 	{name: "a resolution of pictures", path: "generationConfig.mediaResolution", value: "MEDIA_RESOLUTION_LOW"},
 	{name: "thinking level low", path: "generationConfig.thinkingConfig", value: object{"thinkingLevel": "LOW"}},
 	{name: "thinking level minimal", path: "generationConfig.thinkingConfig", value: object{"thinkingLevel": "MINIMAL"}},
-	// Models that accept levels also accept budgets, but levels take precedence
+	// Google documents that models with levels also accept budgets, but that a level takes precedence
 	// (ai.google.dev/gemini-api/docs/gemini-3).
 	{name: "a thinking budget", path: "generationConfig.thinkingConfig", value: object{"thinkingBudget": 0}, careful: "gemini-3.1"},
 	{name: "affective dialog", path: "generationConfig.enableAffectiveDialog", value: true, alpha: true},
@@ -104,7 +104,7 @@ func probesOf(model string, o Options) []probe {
 		return []probe{{model: model, name: "exists", do: func(*talk) {}, assumed: []string{"a model of this server"}}}
 	}
 	list := []probe{{
-		model: model, name: "speaks and writes down what it says", maxVoice: 3, do: greetFully,
+		model: model, name: "speaks and writes down what it says", maxVoice: 3, do: probeTypedWordFully,
 		assumed: []string{
 			"answers", "says plum", "24000 Hz", "generation complete", "counts tokens", "counts them by modality", "REST knows it",
 		},
@@ -118,8 +118,8 @@ func probesOf(model string, o Options) []probe {
 	list = append(list, callProbes(plain, o)...)
 	if o.Long {
 		list = append(list,
-			probe{name: "lasts ten minutes", maxVoice: 10, do: waitForEnd, assumed: []string{"announces its end", "closed with 1008"}},
-			probe{name: "resumes after two minutes", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) { resume(t, nil, 2*time.Minute) }},
+			probe{name: "lasts ten minutes", maxVoice: 10, do: probeConnectionEnd, assumed: []string{"announces its end", "closed with 1008"}},
+			probe{name: "resumes after two minutes", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) { probeResume(t, nil, 2*time.Minute) }},
 		)
 	}
 	for i := range list {
@@ -130,21 +130,24 @@ func probesOf(model string, o Options) []probe {
 
 func setupProbes(plain liveconfig.Config, o Options) []probe {
 	list := []probe{
-		{name: "a field that does not exist", raw: object{"nonsense": true}, do: greet, assumed: refusedSetup},
-		{name: "a function with an empty object", do: greet, assumed: refusedSetup, raw: functions(object{
+		{name: "a field that does not exist", raw: object{"nonsense": true}, do: probeTypedWord, assumed: refusedSetup},
+		{name: "a function with an empty object", do: probeTypedWord, assumed: refusedSetup, raw: toolsConfig(object{
 			"name": "empty", "description": "Does nothing.", "parameters": object{"type": "OBJECT", "properties": object{}},
 		})},
-		{name: "search and functions in one tool", do: greet, assumed: []string{"refused with 1011"}, raw: object{"tools": []any{
-			object{"googleSearch": object{}, "functionDeclarations": []any{lookupFunction("lookup", "")}},
+		{name: "search and functions in one tool", do: probeTypedWord, assumed: []string{"refused with 1011"}, raw: object{"tools": []any{
+			object{"googleSearch": object{}, "functionDeclarations": []any{declareLookup("lookup", "")}},
 		}}},
-		{name: "no thinking level", do: greet, raw: at(nil, "generationConfig.thinkingConfig"), maxVoice: 2, assumed: answersFacts},
+		{
+			name: "no thinking level", do: probeTypedWord, raw: nestedObject(nil, "generationConfig.thinkingConfig"), maxVoice: 2,
+			assumed: answersFacts,
+		},
 	}
 	if valueAt(setupFields(plain), "generationConfig.thinkingConfig") != nil { // the gateway adds it if required
 		list[len(list)-1].assumed, list[len(list)-1].maxVoice = refusedSetup, 0
 	}
 	for _, f := range features {
-		p := probe{name: f.name, raw: at(f.value, f.path), alpha: f.alpha, do: greet, maxVoice: 1.5}
-		p.assumed, p.unknown = assumption(plain.Model, f.path, f.value, o)
+		p := probe{name: f.name, raw: nestedObject(f.value, f.path), alpha: f.alpha, do: probeTypedWord, maxVoice: 1.5}
+		p.assumed, p.unknown = assumedFacts(plain.Model, f.path, f.value, o)
 		p.unknown = p.unknown || f.careful != "" && strings.HasPrefix(plain.Model, f.careful)
 		list = append(list, p)
 	}
@@ -156,17 +159,18 @@ var (
 	refusedSetup = []string{"refused with 1007"}
 )
 
-// assumption returns the facts that the gateway assumes for a setup with this value in a field: [answersFacts] if the
-// gateway sends the value unchanged, else [refusedSetup]. unknown is true if the gateway assumes nothing.
-func assumption(model, path string, value any, o Options) (assumed []string, unknown bool) {
-	config := at(value, path)
+// assumedFacts returns the facts that the gateway assumes if this field of a setup has this value. They are
+// [answersFacts] if the gateway sends the value unchanged, and [refusedSetup] if it changes the value or warns.
+// isUnknown is true if the gateway assumes nothing.
+func assumedFacts(model, path string, value any, o Options) (assumed []string, isUnknown bool) {
+	config := nestedObject(value, path)
 	config["model"] = model
 	c, err := parseConfig(config, o.Client.Vertex)
 	name := path[strings.LastIndexByte(path, '.')+1:]
 	accepted := valueAt(setupFields(c), path)
 	switch {
 	// The gateway removes or changes the field with a warning, so the field is assumed to be refused.
-	case err != nil, accepted != nil && !bytes.Equal(encode(accepted), encode(value)),
+	case err != nil, accepted != nil && !bytes.Equal(mustEncodeJSON(accepted), mustEncodeJSON(value)),
 		slices.ContainsFunc(c.Warnings, func(w string) bool { return strings.Contains(w, name) }):
 		return refusedSetup, false
 	case accepted != nil:
@@ -181,7 +185,7 @@ func setupFields(c liveconfig.Config) (fields map[string]any) {
 	return fields
 }
 
-func encode(v any) json.RawMessage {
+func mustEncodeJSON(v any) json.RawMessage {
 	encoded, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // unreachable, because this package has made the value
@@ -189,8 +193,9 @@ func encode(v any) json.RawMessage {
 	return encoded
 }
 
-// greet opens a session, types one word and waits for the answer. Google refuses some setups only at the first message.
-func greet(t *talk) {
+// probeTypedWord opens a session, types one word and waits for the answer. Google refuses some setups only at the first
+// message.
+func probeTypedWord(t *talk) {
 	if !t.open("") {
 		return
 	}
@@ -201,8 +206,8 @@ func greet(t *talk) {
 	}
 }
 
-// greetFully is like greet, but also checks details of the answer.
-func greetFully(t *talk) {
+// probeTypedWordFully is like probeTypedWord, but also checks details of the answer.
+func probeTypedWordFully(t *talk) {
 	if !t.open("") {
 		return
 	}
@@ -212,7 +217,7 @@ func greetFully(t *talk) {
 		return
 	}
 	t.addFact("answers")
-	t.checkWord(h, "plum")
+	t.addWordFact(h, "plum")
 	t.addFact("%d Hz", h.rate)
 	if h.generationCount > 0 {
 		t.addFact("generation complete")
@@ -231,9 +236,9 @@ func greetFully(t *talk) {
 }
 
 // probeSpeech sends a spoken sentence and waits for the answer.
-func probeSpeech(t *talk) { speakAt(t, speechRate, 1500*time.Millisecond) }
+func probeSpeech(t *talk) { probeSpeechAt(t, speechRate, 1500*time.Millisecond) }
 
-func speakAt(t *talk, rate int, silence time.Duration) {
+func probeSpeechAt(t *talk, rate int, silence time.Duration) {
 	if !t.open("") {
 		return
 	}
@@ -247,11 +252,11 @@ func speakAt(t *talk, rate int, silence time.Duration) {
 	}
 }
 
-// manual is the part of a config that makes the client, not the server, mark speech.
-var manual = at(true, "realtimeInputConfig.automaticActivityDetection.disabled")
+// manual is the part of a config that disables the server's speech detection, so that the client marks speech.
+var manual = nestedObject(true, "realtimeInputConfig.automaticActivityDetection.disabled")
 
-func endPause(ms int) object {
-	return at(ms, "realtimeInputConfig.automaticActivityDetection.silenceDurationMs")
+func endPauseConfig(ms int) object {
+	return nestedObject(ms, "realtimeInputConfig.automaticActivityDetection.silenceDurationMs")
 }
 
 // sessionProbes returns the probes of behaviour within an open session.
@@ -263,11 +268,11 @@ func sessionProbes(plain liveconfig.Config) []probe {
 				return
 			}
 			t.sendText("plum", false)
-			if h := t.listen(quiet, hasVoice); h.voice == 0 && !t.isOver {
+			if h := t.listenUntil(quiet, hasVoice); h.voice == 0 && !t.isOver {
 				t.addFact("silent")
 			}
 			t.sendText("/history", true)
-			t.checkWord(t.awaitAnswer(), "plum")
+			t.addWordFact(t.awaitAnswer(), "plum")
 		}})
 	}
 	return list
@@ -285,23 +290,29 @@ func inputProbes(plain liveconfig.Config) []probe {
 			if h.text != "" || h.voice > 0 {
 				t.addFact("answers")
 			}
-			if h.question += t.listen(time.Second, func(h *modelOutput) bool { return h.question != "" }).question; h.question != "" {
+			if h.question += t.listenUntil(time.Second, func(h *modelOutput) bool { return h.question != "" }).question; h.question != "" {
 				t.addFact("transcribes")
 				t.addNote("it heard: %.200s", h.question)
 			}
 		}},
 		{name: "hears 8 kHz", maxVoice: 4, do: probeSpeech, assumed: answersFacts},
-		{name: "hears 24 kHz", maxVoice: 4, do: func(t *talk) { speakAt(t, 3*speechRate, 1500*time.Millisecond) }, assumed: answersFacts},
-		{name: "a pause of 1 s with 2 s to wait", config: endPause(2000), maxVoice: 8, do: speakTwice, assumed: []string{"one turn"}},
-		{name: "a pause of 1 s with 0.3 s to wait", config: endPause(300), maxVoice: 8, do: speakTwice, assumed: []string{"two turns"}},
-		probeStreamEnd(plain),
-		probeSilence(500 * time.Millisecond), probeSilence(800 * time.Millisecond), probeSilence(1200 * time.Millisecond),
-		{name: "what the client marks", config: manual, maxVoice: 4, assumed: answersFacts, do: speakMarked},
-		{name: "an end that the client retracts", config: manual, maxVoice: 8, assumed: []string{"one turn"}, do: retractEnd},
-		probeMarks(plain),
+		{name: "hears 24 kHz", maxVoice: 4, do: func(t *talk) { probeSpeechAt(t, 3*speechRate, 1500*time.Millisecond) }, assumed: answersFacts},
+		{
+			name: "a pause of 1 s with 2 s to wait", config: endPauseConfig(2000), maxVoice: 8, do: probeTwoSentences,
+			assumed: []string{"one turn"},
+		},
+		{
+			name: "a pause of 1 s with 0.3 s to wait", config: endPauseConfig(300), maxVoice: 8, do: probeTwoSentences,
+			assumed: []string{"two turns"},
+		},
+		streamEndProbe(plain),
+		silenceProbe(500 * time.Millisecond), silenceProbe(800 * time.Millisecond), silenceProbe(1200 * time.Millisecond),
+		{name: "what the client marks", config: manual, maxVoice: 4, assumed: answersFacts, do: probeMarkedSpeech},
+		{name: "an end that the client retracts", config: manual, maxVoice: 8, assumed: []string{"one turn"}, do: probeRetractedEnd},
+		marksProbe(plain),
 		{name: "a picture", maxVoice: 2, assumed: answersFacts, do: func(t *talk) {
 			if t.open("") {
-				t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: picture()}})
+				t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: greySquareJPEG()}})
 				t.sendText("plum", true)
 				if h := t.awaitAnswer(); h.text != "" || h.voice > 0 {
 					t.addFact("answers")
@@ -311,22 +322,23 @@ func inputProbes(plain liveconfig.Config) []probe {
 	}
 }
 
-// Names of the probes whose findings can replace assumptions of the gateway: see Report.Findings.
+// Names of the probes whose findings can replace assumptions of the gateway: see [Report.Findings].
 const (
 	endsAtStreamEnd  = "the end of the stream ends a turn"
 	remembersLong    = "resumes with an instruction of 4 KB"
 	remembersResumes = "remembers what was said before the last resume but one"
 )
 
-// probeStreamEnd returns a probe that tests whether audioStreamEnd ends a turn. Otherwise only silence does.
-func probeStreamEnd(plain liveconfig.Config) probe {
-	p := probe{name: endsAtStreamEnd, config: endPause(4000), maxVoice: 4, assumed: answersFacts, do: func(t *talk) {
+// streamEndProbe returns a probe that tests whether audioStreamEnd ends a turn. If it does not, only silence ends
+// turns.
+func streamEndProbe(plain liveconfig.Config) probe {
+	p := probe{name: endsAtStreamEnd, config: endPauseConfig(4000), maxVoice: 4, assumed: answersFacts, do: func(t *talk) {
 		if !t.open("") {
 			return
 		}
 		t.speak(2*speechRate, 0)
 		t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
-		t.noteAnswer()
+		t.awaitAndRecordAnswer()
 	}}
 	if plain.Profile.EndSilence > 0 {
 		p.assumed, p.unknown = []string{"silent"}, !strings.HasPrefix(plain.Model, "gemini-3.8-live") // there are no recordings of other models
@@ -334,80 +346,81 @@ func probeStreamEnd(plain liveconfig.Config) probe {
 	return p
 }
 
-// probeSilence returns a probe that tests whether silence of this length after speech ends a turn, if no audio follows.
-func probeSilence(length time.Duration) probe {
+// silenceProbe returns a probe that tests whether silence of this length after speech ends a turn, if no audio follows.
+func silenceProbe(length time.Duration) probe {
 	return probe{name: fmt.Sprintf("%v of silence end a turn", length), maxVoice: 4, unknown: true, do: func(t *talk) {
 		if t.open("") {
 			t.speak(2*speechRate, length)
-			t.noteAnswer()
+			t.awaitAndRecordAnswer()
 		}
 	}}
 }
 
-// noteAnswer waits for an answer, and adds the fact "answers" or "silent".
-func (t *talk) noteAnswer() {
+// awaitAndRecordAnswer waits for an answer, and adds the fact "answers" or "silent".
+func (t *talk) awaitAndRecordAnswer() {
 	if h := t.awaitAnswer(); h.voice > 0 || h.text != "" {
 		t.addFact("answers")
 	}
 }
 
-// probeMarks returns a probe of activityStart and activityEnd while the server detects speech. The extended-thinking
-// model ignores them (recorded). Other models are assumed to close the session.
-func probeMarks(plain liveconfig.Config) probe {
-	p := probe{name: "marks where the server listens for itself", maxVoice: 4, do: speakMarked, assumed: []string{"closed with 1007"}}
+// marksProbe returns a probe that sends activityStart and activityEnd although the server detects speech. The
+// extended-thinking model ignores these messages (recorded). The other models are assumed to close the session.
+func marksProbe(plain liveconfig.Config) probe {
+	p := probe{name: "marks where the server listens for itself", maxVoice: 4, do: probeMarkedSpeech, assumed: []string{"closed with 1007"}}
 	if plain.Profile.Slow {
 		p.assumed, p.unknown = nil, true
 	}
 	return p
 }
 
-// interruptionProbes returns the probes of interruptions, and of what the model remembers of an interrupted answer.
+// interruptionProbes returns the probes of interruptions. Some of them test what the model remembers of an interrupted
+// answer.
 func interruptionProbes() []probe {
 	return []probe{
 		{name: "typed text interrupts", maxVoice: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
-			interrupt(t, func() { t.sendText("stop", true) })
+			probeInterruption(t, func() { t.sendText("stop", true) })
 		}},
 		{name: "what it knows of an answer that was cut off", maxVoice: 10, unknown: true, do: func(t *talk) {
-			interrupt(t, func() { t.sendText("stop", true) })
-			t.listen(quiet, func(*modelOutput) bool { return false })
+			probeInterruption(t, func() { t.sendText("stop", true) })
+			t.listenUntil(quiet, func(*modelOutput) bool { return false })
 			t.sendText("/said", true)
-			t.checkWord(t.awaitAnswer(), "nineteen")
+			t.addWordFact(t.awaitAnswer(), "nineteen")
 		}},
 		{name: "speech interrupts", maxVoice: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
-			interrupt(t, func() { t.speak(2*speechRate, 0) })
+			probeInterruption(t, func() { t.speak(2*speechRate, 0) })
 		}},
 		{
 			name: "marked speech interrupts", config: manual, maxVoice: 14, assumed: []string{"interrupted", "answers"},
 			do: func(t *talk) {
-				interrupt(t, t.speakActivity)
+				probeInterruption(t, t.sendMarkedSpeech)
 				if !t.isOver {
-					t.noteAnswer()
+					t.awaitAndRecordAnswer()
 				}
 			},
 		},
 		{
 			name: "speech does not interrupt where it must not", maxVoice: 12, assumed: []string{"not interrupted"},
-			config: at("NO_INTERRUPTION", "realtimeInputConfig.activityHandling"), do: func(t *talk) {
-				interrupt(t, func() { t.speak(2*speechRate, 0) })
+			config: nestedObject("NO_INTERRUPTION", "realtimeInputConfig.activityHandling"), do: func(t *talk) {
+				probeInterruption(t, func() { t.speak(2*speechRate, 0) })
 			},
 		},
 	}
 }
 
-// resumptionProbes returns the probes of session resumption: what the model remembers in a resumed session.
+// resumptionProbes returns the probes of session resumption. They test what the model remembers in a resumed session.
 func resumptionProbes(plain liveconfig.Config) []probe {
 	return []probe{
-		{name: "resumes", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) { resume(t, nil, 0) }},
+		{name: "resumes", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) { probeResume(t, nil, 0) }},
 		{name: "resumes with another voice", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) {
-			resume(t, at("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"), 0)
+			probeResume(t, nestedObject("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"), 0)
 		}},
-		probeSecondResume(plain), probeLongInstruction(),
-		{name: "a handle that is in use", maxVoice: 3, do: reuseHandle, assumed: []string{"gives a handle", "refused with 1011"}},
+		secondResumeProbe(plain), longInstructionProbe(),
+		{name: "a handle that is in use", maxVoice: 3, do: probeHandleReuse, assumed: []string{"gives a handle", "refused with 1011"}},
 		{name: "a handle that is none", assumed: []string{"refused with 1008"}, do: func(t *talk) { t.open("no-handle-of-anybody") }},
 		{name: "a history", maxVoice: 4, assumed: []string{"says plum"}, do: func(t *talk) {
-			if t.open("", wire.Content{Role: "user", Parts: parts("plum")}, wire.Content{Role: "model", Parts: parts("plum")}) {
+			if t.open("", wire.Content{Role: "user", Parts: textParts("plum")}, wire.Content{Role: "model", Parts: textParts("plum")}) {
 				t.sendText("/history", true)
-				t.checkWord(t.awaitAnswer(), "plum")
+				t.addWordFact(t.awaitAnswer(), "plum")
 			}
 		}},
 	}
@@ -415,29 +428,29 @@ func resumptionProbes(plain liveconfig.Config) []probe {
 
 func hasVoice(h *modelOutput) bool { return h.voice > 0 }
 
-// picture returns a grey square.
-func picture() *wire.Blob {
+// greySquareJPEG returns a grey square.
+func greySquareJPEG() *wire.Blob {
 	var b bytes.Buffer
 	_ = jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 64, 64)), nil) // cannot fail: writes into memory
 	return &wire.Blob{MIMEType: "image/jpeg", Data: b.Bytes()}
 }
 
-// speakTwice sends a spoken sentence, a second of silence, and the same sentence again.
-func speakTwice(t *talk) {
+// probeTwoSentences sends a spoken sentence, a second of silence, and the same sentence again.
+func probeTwoSentences(t *talk) {
 	if !t.open("") {
 		return
 	}
 	t.speak(2*speechRate, time.Second)
 	t.speak(2*speechRate, 3*time.Second)
-	t.countTurns()
+	t.awaitAndCountTurns()
 }
 
-// countTurns waits for answers, and adds the number of turns with an answer as a fact.
-func (t *talk) countTurns() {
-	// The server ends a turn when its answer has been spoken in real time, or later. A further turnComplete means a
-	// second turn.
-	first := t.listen(answerTimeout, func(h *modelOutput) bool { return h.turns > 0 })
-	turns := first.turns + t.listen(4*time.Second, func(*modelOutput) bool { return false }).turns
+// awaitAndCountTurns waits for answers, and adds the number of turns with an answer as a fact.
+func (t *talk) awaitAndCountTurns() {
+	// The server sends turnComplete when the voice of the answer would have been played, or later. A further
+	// turnComplete within the next 4 s means a second turn.
+	first := t.listenUntil(answerTimeout, func(h *modelOutput) bool { return h.turns > 0 })
+	turns := first.turns + t.listenUntil(4*time.Second, func(*modelOutput) bool { return false }).turns
 	switch {
 	case t.isOver:
 	case turns == 1:
@@ -449,39 +462,39 @@ func (t *talk) countTurns() {
 	}
 }
 
-// speakActivity sends a spoken sentence between activityStart and activityEnd.
-func (t *talk) speakActivity() {
+// sendMarkedSpeech sends a spoken sentence between activityStart and activityEnd.
+func (t *talk) sendMarkedSpeech() {
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
-	t.endActivity()
+	t.speakAndEndActivity()
 }
 
-// endActivity sends a spoken sentence, and then activityEnd. The caller has sent activityStart.
-func (t *talk) endActivity() {
+// speakAndEndActivity sends a spoken sentence, and then activityEnd. The caller has sent activityStart.
+func (t *talk) speakAndEndActivity() {
 	t.speak(2*speechRate, 0)
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
 }
 
-func speakMarked(t *talk) {
+func probeMarkedSpeech(t *talk) {
 	if t.open("") {
-		t.speakActivity()
-		t.noteAnswer()
+		t.sendMarkedSpeech()
+		t.awaitAndRecordAnswer()
 	}
 }
 
-// retractEnd sends the same sentence twice, the second time before the first answer begins. The model must then not
-// answer the first sentence.
-func retractEnd(t *talk) {
+// probeRetractedEnd sends the same sentence twice, the second time before the first answer begins. The model must then
+// not answer the first sentence.
+func probeRetractedEnd(t *talk) {
 	if !t.open("") {
 		return
 	}
-	t.speakActivity()
+	t.sendMarkedSpeech()
 	const pause = 100 * time.Millisecond
-	beforeRetraction := t.listen(pause, hasVoice)
+	beforeRetraction := t.listenUntil(pause, hasVoice)
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
 	const drain = 500 * time.Millisecond // time for voice in flight, which is not an answer to the second sentence
-	t.listen(drain, func(h *modelOutput) bool { return h.interrupted > 0 })
-	t.endActivity()
-	t.countTurns()
+	t.listenUntil(drain, func(h *modelOutput) bool { return h.interrupted > 0 })
+	t.speakAndEndActivity()
+	t.awaitAndCountTurns()
 	if beforeRetraction.voice > 0 {
 		t.addNote("the answer to the first sentence began within %v", pause)
 	}
@@ -491,18 +504,18 @@ func retractEnd(t *talk) {
 const longText = "one two three four five six seven eight nine ten " +
 	"eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 
-// interrupt requests a long answer, and calls do while the model speaks it.
-func interrupt(t *talk, do func()) {
+// probeInterruption requests a long answer. It calls do while the model speaks that answer.
+func probeInterruption(t *talk, do func()) {
 	if !t.open("") {
 		return
 	}
 	t.sendText(longText, true)
-	if h := t.listen(slowTimeout, hasVoice); h.voice == 0 {
+	if h := t.listenUntil(slowTimeout, hasVoice); h.voice == 0 {
 		t.addFact("silent")
 		return
 	}
 	do()
-	h := t.listen(answerTimeout, func(h *modelOutput) bool { return h.interrupted > 0 || h.turns > 0 })
+	h := t.listenUntil(answerTimeout, func(h *modelOutput) bool { return h.interrupted > 0 || h.turns > 0 })
 	switch {
 	case t.isOver:
 	case h.interrupted > 0:
@@ -512,14 +525,15 @@ func interrupt(t *talk, do func()) {
 	}
 }
 
-// remember tells the model a word, and waits for a handle that covers this turn. It returns false if there is none.
-func remember(t *talk) bool {
+// teachWord tells the model a word, and waits for a handle that covers this turn. It returns false if no such handle
+// arrives.
+func teachWord(t *talk) (hasHandle bool) {
 	if !t.open("") {
 		return false
 	}
 	t.sendText("plum", true)
 	t.awaitAnswer()
-	t.listen(quiet, func(*modelOutput) bool { return false })
+	t.listenUntil(quiet, func(*modelOutput) bool { return false })
 	if t.isOver || t.handle == "" {
 		t.addFact("gives no handle")
 		return false
@@ -530,16 +544,16 @@ func remember(t *talk) bool {
 
 var resumedFacts = []string{"gives a handle", "resumes", "says plum"}
 
-// resume resumes the session on another connection after a delay (later). config replaces the probe's own config, even
-// if it is nil.
-func resume(t *talk, config object, later time.Duration) {
-	if !remember(t) {
+// probeResume resumes the session on another connection after a delay. The new connection uses config instead of the
+// probe's own config, even if config is nil.
+func probeResume(t *talk, config object, delay time.Duration) {
+	if !teachWord(t) {
 		return
 	}
 	handle := t.handle
 	t.close()
 	select {
-	case <-time.After(later):
+	case <-time.After(delay):
 	case <-t.ctx.Done():
 		return
 	}
@@ -552,14 +566,14 @@ func resume(t *talk, config object, later time.Duration) {
 	}
 	t.addFact("resumes")
 	t.sendText("/history", true)
-	t.checkWord(t.awaitAnswer(), "plum")
+	t.addWordFact(t.awaitAnswer(), "plum")
 }
 
-// probeSecondResume returns a probe that resumes a session twice, with a turn in between, and then asks for what was
-// said first.
-func probeSecondResume(plain liveconfig.Config) probe {
+// secondResumeProbe returns a probe that resumes a session twice, with a turn after each time. It then asks the model
+// what was said before the first resumption.
+func secondResumeProbe(plain liveconfig.Config) probe {
 	p := probe{name: remembersResumes, maxVoice: 8, do: func(t *talk) {
-		if !remember(t) {
+		if !teachWord(t) {
 			return
 		}
 		for range 2 {
@@ -571,10 +585,10 @@ func probeSecondResume(plain liveconfig.Config) probe {
 			t.addFact("resumes")
 			t.sendText("cherry", true)
 			t.awaitAnswer()
-			t.listen(quiet, func(*modelOutput) bool { return false })
+			t.listenUntil(quiet, func(*modelOutput) bool { return false })
 		}
 		t.sendText("/history", true)
-		t.checkWord(t.awaitAnswer(), "plum")
+		t.addWordFact(t.awaitAnswer(), "plum")
 	}}
 	p.assumed = []string{"gives a handle", "resumes", "resumes", "says plum"}
 	if plain.Profile.ForgetfulHandles {
@@ -583,18 +597,18 @@ func probeSecondResume(plain liveconfig.Config) probe {
 	return p
 }
 
-// probeLongInstruction returns a probe that resumes a session with a system instruction of 4 KB. Version 3.1 was
-// reported to lose the conversation in this case.
-func probeLongInstruction() probe {
+// longInstructionProbe returns a probe that resumes a session with a system instruction of 4 KB. According to a report,
+// version 3.1 then loses the conversation.
+func longInstructionProbe() probe {
 	lines := strings.Repeat("You are a patient listener who answers in few words and in the language of the person who speaks. ", 41)
 	return probe{
 		name: remembersLong, maxVoice: 6, unknown: true, config: object{"systemInstruction": lines},
-		do: func(t *talk) { resume(t, object{"systemInstruction": lines}, 0) },
+		do: func(t *talk) { probeResume(t, object{"systemInstruction": lines}, 0) },
 	}
 }
 
-func reuseHandle(t *talk) {
-	if !remember(t) {
+func probeHandleReuse(t *talk) {
+	if !teachWord(t) {
 		return
 	}
 	second := &talk{run: t.run, config: t.config, object: t.object, alpha: t.alpha}
@@ -604,9 +618,9 @@ func reuseHandle(t *talk) {
 	second.close()
 }
 
-// waitForEnd waits until the server closes the connection. It sends silence in real time, because Google measures time
-// by the audio.
-func waitForEnd(t *talk) {
+// probeConnectionEnd waits until the server closes the connection. Meanwhile it sends silence in real time, because
+// Google measures the age of a connection by its audio.
+func probeConnectionEnd(t *talk) {
 	if !t.open("") {
 		return
 	}
@@ -615,7 +629,7 @@ func waitForEnd(t *talk) {
 		if err := t.conn.SendAudio(t.ctx, make([]int16, 2*speechRate), 2*speechRate); err != nil && !t.isOver {
 			t.addNote("sound was not sent: %v", err)
 		}
-		h := t.listen(time.Second, func(h *modelOutput) bool { return h.goAway && !goAway })
+		h := t.listenUntil(time.Second, func(h *modelOutput) bool { return h.goAway && !goAway })
 		if h.goAway && !goAway {
 			goAway = true
 			t.addFact("announces its end")
@@ -629,20 +643,20 @@ func waitForEnd(t *talk) {
 
 // callProbes returns the probes of function calls.
 func callProbes(plain liveconfig.Config, o Options) []probe {
-	if !slices.Contains(slices.Collect(maps.Keys(setupFields(with(plain, functions(lookupFunction("lookup", "")), o)))), "tools") {
+	if !slices.Contains(slices.Collect(maps.Keys(setupFields(configWith(plain, toolsConfig(declareLookup("lookup", "")), o)))), "tools") {
 		return nil // the model supports no function calls
 	}
-	f, _ := with(plain, functions(lookupFunction("lookup", "NON_BLOCKING")), o).Functions.Find("lookup")
+	f, _ := configWith(plain, toolsConfig(declareLookup("lookup", "NON_BLOCKING")), o).Functions.Find("lookup")
 	list := []probe{
 		{
-			name: "calls a function", config: functions(lookupFunction("lookup", "")), maxVoice: 5,
-			assumed: []string{"calls lookup", "says banana"}, do: func(t *talk) { answerCall(t, "", false) },
+			name: "calls a function", config: toolsConfig(declareLookup("lookup", "")), maxVoice: 5,
+			assumed: []string{"calls lookup", "says banana"}, do: func(t *talk) { probeCallAnswer(t, "", false) },
 		},
 		{
-			name: "an empty result", config: functions(lookupFunction("lookup", "")), maxVoice: 3,
+			name: "an empty result", config: toolsConfig(declareLookup("lookup", "")), maxVoice: 3,
 			assumed: []string{"calls lookup", "calls lookup"}, do: func(t *talk) {
-				if c, ok := requestCall(t); ok {
-					t.respond(c, "{}", "", false)
+				if c, ok := requestAndAwaitCall(t); ok {
+					t.respondToCall(c, "{}", "", false)
 					t.awaitCall()
 				}
 			},
@@ -650,8 +664,8 @@ func callProbes(plain liveconfig.Config, o Options) []probe {
 	}
 	for _, c := range []struct{ scheduling, says string }{{"SILENT", "silent"}, {"WHEN_IDLE", "says banana"}, {"INTERRUPT", "says banana"}} {
 		p := probe{
-			name: "a result to be spoken of: " + c.scheduling, config: functions(lookupFunction("lookup", "NON_BLOCKING")), maxVoice: 5,
-			assumed: []string{"calls lookup", c.says}, do: func(t *talk) { answerCall(t, c.scheduling, false) },
+			name: "a result to be spoken of: " + c.scheduling, config: toolsConfig(declareLookup("lookup", "NON_BLOCKING")), maxVoice: 5,
+			assumed: []string{"calls lookup", c.says}, do: func(t *talk) { probeCallAnswer(t, c.scheduling, false) },
 		}
 		if p.unknown = f.Blocking; !f.Blocking && !f.Schedules {
 			p.assumed = []string{"calls lookup", "closed with 1007"}
@@ -660,18 +674,18 @@ func callProbes(plain liveconfig.Config, o Options) []probe {
 	}
 	if f.Continues {
 		list = append(list, probe{
-			name: "a result before the last", config: functions(lookupFunction("lookup", "NON_BLOCKING")), maxVoice: 8,
-			assumed: []string{"calls lookup", "says banana"}, do: func(t *talk) { answerCall(t, "", true) },
+			name: "a result before the last", config: toolsConfig(declareLookup("lookup", "NON_BLOCKING")), maxVoice: 8,
+			assumed: []string{"calls lookup", "says banana"}, do: func(t *talk) { probeCallAnswer(t, "", true) },
 		})
 	}
 	update := probe{
-		name: "tools change in place", config: functions(lookupFunction("lookup", "")), maxVoice: 3,
+		name: "tools change in place", config: toolsConfig(declareLookup("lookup", "")), maxVoice: 3,
 		assumed: []string{"calls second"}, do: func(t *talk) {
 			if !t.open("") {
 				return
 			}
-			next := object{"tools": []any{object{"functionDeclarations": []any{lookupFunction("second", "")}}}}
-			t.send(wire.ClientMessage{ContextUpdate: &wire.ContextUpdate{Tools: encode(next)}})
+			next := object{"tools": []any{object{"functionDeclarations": []any{declareLookup("second", "")}}}}
+			t.send(wire.ClientMessage{ContextUpdate: &wire.ContextUpdate{Tools: mustEncodeJSON(next)}})
 			t.sendText(`/tool second {"word":"plum"}`, true)
 			t.awaitCall()
 		},
@@ -682,8 +696,8 @@ func callProbes(plain liveconfig.Config, o Options) []probe {
 	return append(list, update)
 }
 
-// requestCall makes the model call lookup.
-func requestCall(t *talk) (wire.FunctionCall, bool) {
+// requestAndAwaitCall makes the model call lookup, and waits for the call.
+func requestAndAwaitCall(t *talk) (call wire.FunctionCall, ok bool) {
 	if !t.open("") {
 		return wire.FunctionCall{}, false
 	}
@@ -691,31 +705,32 @@ func requestCall(t *talk) (wire.FunctionCall, bool) {
 	return t.awaitCall()
 }
 
-// answerCall makes the model call lookup and responds, with an interim response first if interimFirst is set.
-func answerCall(t *talk, scheduling string, interimFirst bool) {
-	c, ok := requestCall(t)
+// probeCallAnswer makes the model call lookup, and responds to the call. If interimFirst is set, it sends an interim
+// response first.
+func probeCallAnswer(t *talk, scheduling string, interimFirst bool) {
+	c, ok := requestAndAwaitCall(t)
 	if !ok {
 		return
 	}
 	if interimFirst {
-		t.respond(c, `{"progress":"half"}`, "SILENT", true)
-		t.listen(time.Second, func(*modelOutput) bool { return false })
+		t.respondToCall(c, `{"progress":"half"}`, "SILENT", true)
+		t.listenUntil(time.Second, func(*modelOutput) bool { return false })
 	}
-	t.respond(c, `{"result":"banana"}`, scheduling, false)
+	t.respondToCall(c, `{"result":"banana"}`, scheduling, false)
 	if scheduling == "SILENT" {
-		if h := t.listen(quiet, hasVoice); h.voice == 0 && !t.isOver {
+		if h := t.listenUntil(quiet, hasVoice); h.voice == 0 && !t.isOver {
 			t.addFact("silent")
 		} else {
-			t.checkWord(h, "banana")
+			t.addWordFact(h, "banana")
 		}
 		return
 	}
-	t.checkWord(t.awaitAnswer(), "banana")
+	t.addWordFact(t.awaitAnswer(), "banana")
 }
 
-// with returns a config for the model of plain, with the fields in more and no others.
-func with(plain liveconfig.Config, more object, o Options) liveconfig.Config {
-	config := maps.Clone(more)
+// configWith returns a config with only these fields, for the same model as plain.
+func configWith(plain liveconfig.Config, fields object, o Options) liveconfig.Config {
+	config := maps.Clone(fields)
 	config["model"] = plain.Model
 	c, _ := parseConfig(config, o.Client.Vertex)
 	return c

@@ -42,7 +42,7 @@ type Result struct {
 	Assumed []string `json:"assumed"`
 	Found   []string `json:"found"`
 
-	// Notes lists further observations, for example the server's own words. They are not compared.
+	// Notes lists further observations, for example the server's own words. They do not affect the verdict.
 	Notes []string `json:"notes,omitempty"`
 
 	Dollars float64 `json:"dollars"`
@@ -60,8 +60,8 @@ type Options struct {
 	// Client has the server's address and the key.
 	Client *api.Client
 
-	// Models lists the models to probe. nil means the models in the gateway's table that speak, and one or two models for REST
-	// calls.
+	// Models lists the models to probe. nil means the models in the gateway's table that speak, and the models that are
+	// probed with REST calls.
 	Models []string
 
 	// Dollars limits the total cost of the conversations, calculated with Prices. A probe is not run if it could exceed
@@ -75,7 +75,7 @@ type Options struct {
 	// Long adds a probe that waits for the end of a connection, which takes ten minutes per model.
 	Long bool
 
-	// Done, if not nil, is called with each result. Its calls do not overlap.
+	// Done, if not nil, is called with each result. It is never called concurrently.
 	Done func(Result)
 }
 
@@ -87,12 +87,12 @@ type probe struct {
 	// config is the session config of a client, without the model. It is translated by the gateway's own code.
 	config map[string]any
 
-	// raw is merged into the setup that results from config. It has fields that the gateway's own code would not send. A nil
-	// value removes a field.
+	// raw is merged into the setup that results from config. It is for fields that the gateway itself would never send.
+	// A nil value removes a field.
 	raw   map[string]any
 	alpha bool
 
-	// maxVoice is the most voice, in seconds, that the model should produce. maxCost uses it.
+	// maxVoice is the length of voice, in seconds, that the model will hardly exceed. maxCost uses it.
 	maxVoice float64
 
 	do      func(*talk)
@@ -131,11 +131,11 @@ func (r *run) addCost(t wire.Tokens) {
 
 // Run runs the probes, and returns their results in a fixed order. It blocks until the last probe has ended, or ctx is done.
 func Run(ctx context.Context, o Options) []Result {
-	lists := o.probes()
+	lists := o.probesByModel()
 	results := make([][]Result, len(lists))
 	b := &budget{Options: o, remaining: o.Dollars}
-	// The first probe of a model tests whether the model is available to this key. The others run only if it is.
-	b.forEach(len(lists), func(i int) { results[i] = []Result{b.run(ctx, lists[i][0])} })
+	// The first probe of a model tests whether the key can use the model. The other probes run only if it can.
+	b.forEachParallel(len(lists), func(i int) { results[i] = []Result{b.runIfAffordable(ctx, lists[i][0])} })
 	type place struct{ model, probe int }
 	var rest []place
 	for i, list := range lists {
@@ -144,20 +144,20 @@ func Run(ctx context.Context, o Options) []Result {
 			rest = append(rest, place{i, j})
 		}
 	}
-	b.forEach(len(rest), func(n int) {
+	b.forEachParallel(len(rest), func(n int) {
 		i, j := rest[n].model, rest[n].probe
 		if first := results[i][0]; first.Verdict == Unavailable {
 			results[i][j] = b.skip(lists[i][j], Unavailable, first.Notes...)
 			return
 		}
-		results[i][j] = b.run(ctx, lists[i][j])
+		results[i][j] = b.runIfAffordable(ctx, lists[i][j])
 	})
 	return slices.Concat(results...)
 }
 
 // Count returns the number of probes that Run would run, and their maximum cost in dollars.
 func Count(o Options) (probes int, dollars float64) {
-	for _, list := range o.probes() {
+	for _, list := range o.probesByModel() {
 		for _, p := range list {
 			probes++
 			dollars += p.maxCost(o.Prices)
@@ -166,8 +166,8 @@ func Count(o Options) (probes int, dollars float64) {
 	return probes, dollars
 }
 
-// probes returns the probes of each model.
-func (o Options) probes() (lists [][]probe) {
+// probesByModel returns the probes of each model.
+func (o Options) probesByModel() (lists [][]probe) {
 	models := o.Models
 	if models == nil {
 		vertex := o.Client.Vertex != nil
@@ -179,9 +179,9 @@ func (o Options) probes() (lists [][]probe) {
 	return lists
 }
 
-// maxCost returns a generous upper bound of a probe's cost in dollars. Voice has 25 tokens a second
-// (https://ai.google.dev/gemini-api/docs/tokens). The prompts of two turns have 400 tokens of text and 200 of audio
-// each.
+// maxCost returns a generous upper bound of a probe's cost in dollars. It assumes two turns, each with a prompt of 400
+// tokens of text and 200 tokens of audio. The model's voice has 25 tokens a second
+// (https://ai.google.dev/gemini-api/docs/tokens).
 func (p probe) maxCost(prices pricing.Table) float64 {
 	m, ok := prices.PricesOf(p.model)
 	if !ok || p.maxVoice == 0 {
@@ -201,9 +201,9 @@ type budget struct {
 	remaining float64 // dollars that are neither spent nor reserved; guarded by mu
 }
 
-// forEach calls do with the numbers from 0 to n-1, and waits for all calls. At most Parallel calls run at the same
-// time.
-func (b *budget) forEach(n int, do func(int)) {
+// forEachParallel calls do with the numbers from 0 to n-1, and waits for all calls. At most Parallel calls run at the
+// same time.
+func (b *budget) forEachParallel(n int, do func(int)) {
 	var work errgroup.Group
 	work.SetLimit(max(1, b.Parallel))
 	for i := range n {
@@ -212,8 +212,8 @@ func (b *budget) forEach(n int, do func(int)) {
 	work.Wait()
 }
 
-// run runs a probe if the budget allows it.
-func (b *budget) run(ctx context.Context, p probe) Result {
+// runIfAffordable runs a probe if the budget allows it.
+func (b *budget) runIfAffordable(ctx context.Context, p probe) Result {
 	bound := p.maxCost(b.Prices)
 	b.mu.Lock()
 	paid := bound <= b.remaining
@@ -235,9 +235,9 @@ func (b *budget) run(ctx context.Context, p probe) Result {
 	return r
 }
 
-// skip reports a probe that is not run, and returns its result. The parameter `why` is the verdict.
-func (b *budget) skip(p probe, why Verdict, notes ...string) Result {
-	r := Result{Model: p.model, Name: p.name, Assumed: p.assumed, Verdict: why, Notes: notes}
+// skip reports a probe that is not run, and returns its result.
+func (b *budget) skip(p probe, verdict Verdict, notes ...string) Result {
+	r := Result{Model: p.model, Name: p.name, Assumed: p.assumed, Verdict: verdict, Notes: notes}
 	b.report(r)
 	return r
 }
@@ -305,26 +305,26 @@ func (t *talk) buildSetup() error {
 		return err
 	}
 	mergeTree(fields, t.raw)
-	t.object = encode(fields)
+	t.object = mustEncodeJSON(fields)
 	return nil
 }
 
 func parseConfig(config map[string]any, vertex *api.Vertex) (liveconfig.Config, error) {
-	return liveconfig.Parse(encode(config), "config", liveconfig.Scope{Vertex: vertex})
+	return liveconfig.Parse(mustEncodeJSON(config), "config", liveconfig.Scope{Vertex: vertex})
 }
 
-// mergeTree merges the fields of the object `over` into the object `under`. A nil value removes a field.
-func mergeTree(under, over map[string]any) {
-	for name, value := range over {
+// mergeTree merges the fields of override into base. A nil value removes a field.
+func mergeTree(base, override map[string]any) {
+	for name, value := range override {
 		object, isObject := value.(map[string]any)
-		below, hasObject := under[name].(map[string]any)
+		below, hasObject := base[name].(map[string]any)
 		switch {
 		case value == nil:
-			delete(under, name)
+			delete(base, name)
 		case isObject && hasObject:
 			mergeTree(below, object)
 		default:
-			under[name] = value
+			base[name] = value
 		}
 	}
 }

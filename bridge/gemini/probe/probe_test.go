@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func ask(t *testing.T, url string, models ...string) []probe.Result {
 
 func askAs(t *testing.T, client *api.Client, models ...string) []probe.Result {
 	return probe.Run(t.Context(), probe.Options{
-		Client: client, Models: models, Dollars: 100, Prices: pricing.Default, Parallel: 12,
+		Client: client, Models: models, Dollars: 100, Prices: pricing.Default, Parallel: 48, // they wait for sound
 	})
 }
 
@@ -57,11 +58,16 @@ func TestEmulatorMatchesAssumptions(t *testing.T) {
 	t.Parallel()
 	machine := mediatest.MeasureLateness(t)
 	url := emulate(t, emulator.Scenario{}).URL
-	results := ask(t, url)
+	var results, vertex []probe.Result
+	var both sync.WaitGroup
+	both.Go(func() { results = ask(t, url) })
+	both.Go(func() {
+		vertex = askAs(t, &api.Client{Vertex: api.Emulated(), BaseURL: url}, api.DefaultModel, "gemini-3.8-flash") // the rest is alike
+	})
+	both.Wait()
 	if len(results) < 100 {
 		t.Errorf("%d probes were held", len(results))
 	}
-	vertex := askAs(t, &api.Client{Vertex: api.Emulated(), BaseURL: url}, api.DefaultModel, "gemini-3.8-flash") // the rest is alike
 	for _, r := range slices.Concat(results, vertex) {
 		if strings.HasSuffix(r.ID(), retractedEnd) && !machine.CanJudge(t, retractedPause) {
 			continue
@@ -83,7 +89,7 @@ func TestEmulatorMatchesAssumptions(t *testing.T) {
 		if err := json.Unmarshal(text, &report); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		different, _ := probe.Compare(report.Results, results)
+		different, _ := probe.CompareResults(report.Results, results)
 		for _, d := range different {
 			t.Errorf("%s: %s", file, d)
 		}
@@ -157,7 +163,7 @@ func TestDeviationsAreFound(t *testing.T) {
 			t.Errorf("%s was not found: %+v", d.name, results[i])
 		}
 	}
-	encoded, err := json.Marshal(probe.Report{Results: results}.Clean())
+	encoded, err := json.Marshal(probe.Report{Results: results}.WithoutPrivateDetails())
 	if err != nil || bytes.Contains(encoded, []byte(key)) || bytes.Contains(encoded, []byte("AAAAAAAAAAAAAAAAAAAAAAAA")) {
 		t.Errorf("the report has the key or sound in it, or is none: %v", err)
 	}
@@ -239,12 +245,12 @@ func TestReplay(t *testing.T) {
 		t.Fatalf("%+v", here)
 	}
 	reported := slices.Clone(here)
-	if different, n := probe.Compare(reported, here); len(different) != 0 || n != 1 {
+	if different, n := probe.CompareResults(reported, here); len(different) != 0 || n != 1 {
 		t.Errorf("%v, %d compared", different, n)
 	}
 	reported[0].Found = []string{"refused with 1007"}
 	reported = append(reported, probe.Result{Model: "gemini-9", Name: "flies", Verdict: probe.Different})
-	different, n := probe.Compare(reported, here)
+	different, n := probe.CompareResults(reported, here)
 	if len(different) != 1 || n != 1 || !strings.Contains(different[0].String(), "refused with 1007") {
 		t.Errorf("%v, %d compared", different, n)
 	}

@@ -25,7 +25,7 @@ type Recording struct {
 	Config  json.RawMessage // session config of a client; nil means the default model without settings
 
 	// Steps lists the client's actions: "text WORDS", "speech" (a sentence to remember), "wait 5s", "end"
-	// (audioStreamEnd), "mute" and "unmute". Between steps, the client sends silence in real time.
+	// (audioStreamEnd), "mute" and "unmute". Between these actions, the client sends silence in real time.
 	Steps []string
 
 	To io.Writer
@@ -44,11 +44,11 @@ type recorder struct {
 	isMuted bool                             // no audio is sent; used only by the sending goroutine
 }
 
-// Record runs a conversation and writes its messages to o.To. It answers calls with {"output":"ok"}. If the connection
-// ends with an error, the error is written as well.
+// Record runs a conversation and writes its messages to o.To. It responds to function calls with {"output":"ok"}. If
+// the connection ends with an error, the error is written as well.
 func Record(ctx context.Context, o Recording) error {
 	for i, step := range o.Steps {
-		if _, err := parseStep(step); err != nil {
+		if _, err := validateStep(step); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
 	}
@@ -74,9 +74,9 @@ func Record(ctx context.Context, o Recording) error {
 		conn: conn, turns: make(chan struct{}, 1024), endErr: make(chan error, 2), todo: make(chan func(context.Context) error),
 	}
 	done := make(chan struct{}, 2)
-	go func() { r.endErr <- r.read(ctx); done <- struct{}{} }()
-	go func() { r.endErr <- r.send(ctx); done <- struct{}{} }()
-	err = r.run(ctx, o.Steps)
+	go func() { r.endErr <- r.readLoop(ctx); done <- struct{}{} }()
+	go func() { r.endErr <- r.sendLoop(ctx); done <- struct{}{} }()
+	err = r.runSteps(ctx, o.Steps)
 	cancel()
 	_ = conn.Close()
 	<-done
@@ -84,7 +84,8 @@ func Record(ctx context.Context, o Recording) error {
 	return endRecording(writer, err)
 }
 
-// endRecording writes how the connection ended. If the server has closed it, this is not an error.
+// endRecording writes how the connection has ended. If the server has closed the connection, endRecording returns no
+// error.
 func endRecording(writer *traces.Recorder, err error) error {
 	if closed, ok := errors.AsType[*wire.CloseError](err); ok {
 		return writer.Close(closed.Code, closed.Reason)
@@ -92,8 +93,8 @@ func endRecording(writer *traces.Recorder, err error) error {
 	return errors.Join(err, writer.Close(0, ""))
 }
 
-// parseStep validates a step. For "wait", it returns the duration.
-func parseStep(step string) (wait time.Duration, err error) {
+// validateStep validates a step. It returns the duration of a "wait" step.
+func validateStep(step string) (wait time.Duration, err error) {
 	word, rest, _ := strings.Cut(step, " ")
 	switch {
 	case word == "wait":
@@ -107,11 +108,11 @@ func parseStep(step string) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// run runs the steps. After "text" and "speech", it waits for the end of the next turn.
-func (r *recorder) run(ctx context.Context, steps []string) error {
+// runSteps runs the steps. After "text" and "speech", it waits for the end of the next turn.
+func (r *recorder) runSteps(ctx context.Context, steps []string) error {
 	for _, step := range steps {
 		word, rest, _ := strings.Cut(step, " ")
-		wait, err := parseStep(step)
+		wait, err := validateStep(step)
 		if err != nil {
 			return err
 		}
@@ -123,18 +124,18 @@ func (r *recorder) run(ctx context.Context, steps []string) error {
 		case "wait":
 			answered = nil
 		case "text":
-			wait, err = stepTimeout, r.do(ctx, func(ctx context.Context) error { return r.conn.Send(ctx, textMessage(rest)) })
+			wait, err = stepTimeout, r.runInSender(ctx, func(ctx context.Context) error { return r.conn.Send(ctx, textMessage(rest)) })
 		case "speech":
-			wait, err = stepTimeout, r.do(ctx, func(context.Context) error { r.sound = speech16(); return nil })
+			wait, err = stepTimeout, r.runInSender(ctx, func(context.Context) error { r.sound = speechAt16kHz(); return nil })
 		case "end":
-			err = r.do(ctx, func(ctx context.Context) error {
+			err = r.runInSender(ctx, func(ctx context.Context) error {
 				return r.conn.Send(ctx, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
 			})
 		default:
-			err = r.do(ctx, func(context.Context) error { r.isMuted = word == "mute"; return nil })
+			err = r.runInSender(ctx, func(context.Context) error { r.isMuted = word == "mute"; return nil })
 		}
 		if err == nil {
-			err = r.wait(ctx, wait, answered)
+			err = r.waitOrTurnEnd(ctx, wait, answered)
 		}
 		if err != nil {
 			return err
@@ -143,8 +144,9 @@ func (r *recorder) run(ctx context.Context, steps []string) error {
 	return nil
 }
 
-// do passes f to the sending goroutine, which runs it. do does not wait for f.
-func (r *recorder) do(ctx context.Context, f func(context.Context) error) error {
+// runInSender passes f to the sending goroutine. It blocks until that goroutine takes f, but does not wait for the end
+// of f.
+func (r *recorder) runInSender(ctx context.Context, f func(context.Context) error) error {
 	select {
 	case r.todo <- f:
 		return nil
@@ -155,8 +157,8 @@ func (r *recorder) do(ctx context.Context, f func(context.Context) error) error 
 	}
 }
 
-// wait blocks for a duration, or until a turn ends.
-func (r *recorder) wait(ctx context.Context, d time.Duration, turn <-chan struct{}) error {
+// waitOrTurnEnd blocks for a duration, or until a turn ends.
+func (r *recorder) waitOrTurnEnd(ctx context.Context, d time.Duration, turn <-chan struct{}) error {
 	if d == 0 {
 		return nil
 	}
@@ -176,11 +178,14 @@ func textMessage(text string) wire.ClientMessage {
 	return wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}}
 }
 
-// speech16 returns the spoken sentence of the probes at 16 kHz.
-func speech16() []int16 { return repeat(g711.MuLaw.Append(nil, speech), 16000/speechRate) }
+// speechAt16kHz returns the spoken sentence of the probes at 16 kHz.
+func speechAt16kHz() []int16 {
+	return repeatSamples(g711.MuLaw.AppendDecoded(nil, speech), 16000/speechRate)
+}
 
-// send sends audio in real time: the samples in sound, and then silence. In between, it runs the functions from todo.
-func (r *recorder) send(ctx context.Context) error {
+// sendLoop sends audio in real time: first the samples in sound, then silence. Between two chunks of audio, it runs the
+// functions from todo.
+func (r *recorder) sendLoop(ctx context.Context) error {
 	ticker := time.NewTicker(frame)
 	defer ticker.Stop()
 	pcm := make([]int16, 16000/int(time.Second/frame))
@@ -206,8 +211,8 @@ func (r *recorder) send(ctx context.Context) error {
 	}
 }
 
-// read receives messages until the connection ends.
-func (r *recorder) read(ctx context.Context) error {
+// readLoop receives messages until the connection ends.
+func (r *recorder) readLoop(ctx context.Context) error {
 	for {
 		m, err := r.conn.Recv(ctx)
 		if _, broken := errors.AsType[*wire.FrameError](err); broken {
@@ -218,7 +223,7 @@ func (r *recorder) read(ctx context.Context) error {
 		}
 		for _, call := range m.ToolCalls {
 			answer := wire.FunctionResponse{ID: call.ID, Name: call.Name, Response: json.RawMessage(`{"output":"ok"}`)}
-			err := r.do(ctx, func(ctx context.Context) error {
+			err := r.runInSender(ctx, func(ctx context.Context) error {
 				return r.conn.Send(ctx, wire.ClientMessage{ToolResponse: &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{answer}}})
 			})
 			if err != nil {

@@ -14,8 +14,8 @@ import (
 
 // Report is the result of a run, which can be published and compared with other runs.
 type Report struct {
-	// Made is the time of the run, and Version is the version of the gateway. Server is "the Gemini API", "Vertex AI", or "another
-	// server".
+	// Made is the time of the run. Version is the version of the gateway. Server is "the Gemini API", "Vertex AI", or
+	// "another server".
 	Made    time.Time `json:"made"`
 	Version string    `json:"version"`
 	Server  string    `json:"server"`
@@ -31,8 +31,8 @@ type Message struct {
 }
 
 const (
-	// maxMessages limits the messages that are kept of a conversation. Audio comes in up to 50 messages a second, and the first and
-	// the last messages are sufficient.
+	// maxMessages limits the messages of a conversation that are kept. The first and the last messages are sufficient,
+	// because most of the others are audio, of which up to 50 messages a second arrive.
 	maxMessages = 120
 
 	// maxMessage limits the size of a message that is kept, in bytes.
@@ -49,11 +49,11 @@ type trace struct {
 }
 
 // add stores a message. It is called by the sending and by the receiving goroutine.
-func (t *trace) add(sent bool, frame []byte) {
+func (t *trace) add(isSent bool, frame []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := Message{From: "server", JSON: t.redactMessage(frame)}
-	if sent {
+	if isSent {
 		m.From = "us"
 	}
 	if t.start.IsZero() {
@@ -88,8 +88,8 @@ func (t *trace) redactMessage(frame []byte) json.RawMessage {
 	return text
 }
 
-// Clean returns the report without private details.
-func (r Report) Clean() Report {
+// WithoutPrivateDetails returns the report without private details.
+func (r Report) WithoutPrivateDetails() Report {
 	redact := traces.Redactor{Numbers: true}
 	r.Results = slices.Clone(r.Results)
 	for i := range r.Results {
@@ -102,7 +102,7 @@ func (r Report) Clean() Report {
 	return r
 }
 
-// Difference describes a probe that found other facts in a run than in the report that the run is compared with.
+// Difference describes a probe that found other facts than the same probe in an earlier report.
 type Difference struct {
 	ID             string
 	Reported, Here []string
@@ -112,9 +112,9 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: the report has %q, here it is %q", d.ID, strings.Join(d.Reported, "; "), strings.Join(d.Here, "; "))
 }
 
-// Compare returns the differences between a report and a run, for the probes that were run in both. compared is the
-// number of these probes.
-func Compare(reported, here []Result) (different []Difference, compared int) {
+// CompareResults compares the results of a report with those of this run, and returns the probes that found different
+// facts. compared is the number of probes that were run in both.
+func CompareResults(reported, here []Result) (different []Difference, compared int) {
 	found := make(map[string]Result, len(here))
 	for _, r := range here {
 		found[r.ID()] = r
@@ -135,7 +135,7 @@ func (r Result) wasRun() bool {
 	return r.Verdict == AsAssumed || r.Verdict == Different || r.Verdict == Learned
 }
 
-// Findings returns the results that replace assumptions of the gateway. The key is the name of a model.
+// Findings returns the results that replace the gateway's assumptions about models. The keys are names of models.
 func (r Report) Findings() map[string]liveconfig.Findings {
 	all := make(map[string]liveconfig.Findings)
 	for _, result := range r.Results {

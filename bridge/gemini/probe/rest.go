@@ -20,10 +20,10 @@ const (
 	embedder = "gemini-embedding-001"
 )
 
-// restModels returns the models that are probed with REST calls on a server. Embeddings are omitted on Vertex AI, where
-// they are another API.
-func restModels(vertex bool) []string {
-	if vertex {
+// restModels returns the models that are probed with REST calls on a server. On Vertex AI the model for embeddings is
+// omitted, because its API is different there.
+func restModels(isVertex bool) []string {
+	if isVertex {
 		return []string{writer}
 	}
 	return []string{writer, embedder}
@@ -39,7 +39,7 @@ func restProbes(model string) (list []probe) {
 		list = []probe{
 			{name: "generateContent", maxVoice: 1, assumed: []string{"answers", "says plum", "counts tokens"}, rest: func(r *run) {
 				var answer *genai.GenerateContentResponse
-				if r.call(func(ctx context.Context, m *genai.Models) (err error) {
+				if r.callSDK(func(ctx context.Context, m *genai.Models) (err error) {
 					answer, err = m.GenerateContent(ctx, model, plum, plumConfig)
 					return err
 				}) {
@@ -49,7 +49,7 @@ func restProbes(model string) (list []probe) {
 			}},
 			{name: "streamGenerateContent", maxVoice: 1, assumed: []string{"streams", "says plum", "counts tokens"}, rest: func(r *run) {
 				var pieces []*genai.GenerateContentResponse
-				if r.call(func(ctx context.Context, m *genai.Models) error {
+				if r.callSDK(func(ctx context.Context, m *genai.Models) error {
 					for piece, err := range m.GenerateContentStream(ctx, model, plum, plumConfig) {
 						if err != nil {
 							return err
@@ -63,7 +63,7 @@ func restProbes(model string) (list []probe) {
 				}
 			}},
 			{name: "generateContent without contents", assumed: []string{"refused with HTTP 400"}, rest: func(r *run) {
-				if r.call(func(ctx context.Context, m *genai.Models) error {
+				if r.callSDK(func(ctx context.Context, m *genai.Models) error {
 					_, err := m.GenerateContent(ctx, model, []*genai.Content{}, nil)
 					return err
 				}) {
@@ -71,7 +71,7 @@ func restProbes(model string) (list []probe) {
 				}
 			}},
 			{name: "countTokens", assumed: []string{"counts tokens"}, rest: func(r *run) {
-				r.call(func(ctx context.Context, m *genai.Models) error {
+				r.callSDK(func(ctx context.Context, m *genai.Models) error {
 					counted, err := m.CountTokens(ctx, model, plum, nil)
 					if err == nil && counted.TotalTokens > 0 {
 						r.addFact("counts tokens")
@@ -82,7 +82,7 @@ func restProbes(model string) (list []probe) {
 		}
 	case embedder:
 		list = []probe{{name: "embedContent", assumed: []string{"768 numbers"}, rest: func(r *run) {
-			r.call(func(ctx context.Context, m *genai.Models) error {
+			r.callSDK(func(ctx context.Context, m *genai.Models) error {
 				made, err := m.EmbedContent(ctx, model, plum, &genai.EmbedContentConfig{OutputDimensionality: genai.Ptr[int32](768)})
 				if err == nil && len(made.Embeddings) == 1 {
 					r.addFact("%d numbers", len(made.Embeddings[0].Values))
@@ -97,8 +97,8 @@ func restProbes(model string) (list []probe) {
 	return list
 }
 
-// call runs a call of Google's SDK, and stores its messages. If the call fails, it adds a fact and returns false.
-func (r *run) call(f func(context.Context, *genai.Models) error) bool {
+// callSDK runs a call of Google's SDK, and stores its messages. If the call fails, it adds a fact and returns false.
+func (r *run) callSDK(f func(context.Context, *genai.Models) error) (ok bool) {
 	transport := traceTransport{tools.NewTransport(), &r.trace}
 	defer transport.CloseIdleConnections()
 	sdk, err := r.client.SDK(transport, maxAnswer)
@@ -116,7 +116,7 @@ func (r *run) call(f func(context.Context, *genai.Models) error) bool {
 		return true
 	case isRefused:
 		r.addFact("refused with HTTP %d", refused.Status)
-		r.setUnavailable((&wire.HandshakeError{Status: refused.Status}).Cause())
+		r.recordKeyProblem((&wire.HandshakeError{Status: refused.Status}).Cause())
 		r.addNote("%s", refused.Body)
 	default:
 		r.addFact("no answer")
@@ -159,7 +159,7 @@ func (r *run) addReplyFacts(pieces ...*genai.GenerateContentResponse) {
 	var reply wire.Reply
 	var replyText string
 	for _, piece := range pieces {
-		text, err := reply.AddText(encode(piece))
+		text, err := reply.AddText(mustEncodeJSON(piece))
 		if err != nil {
 			r.addNote("%v", err)
 		}

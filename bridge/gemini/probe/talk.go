@@ -23,8 +23,8 @@ import (
 //go:embed speech.ulaw
 var speech []byte
 
-// speechRate is the sample rate of speech, in Hz. The Live API resamples audio whose declared rate is not its own 16
-// kHz.
+// speechRate is the sample rate of speech, in Hz. It need not be the 16 kHz of the Live API, which resamples audio with
+// another declared rate.
 const speechRate = 8000
 
 const (
@@ -35,11 +35,11 @@ const (
 	answerTimeout = 15 * time.Second
 	slowTimeout   = 45 * time.Second
 
-	// quiet is the time without voice after which the model is assumed to have finished.
+	// quiet is the time without voice after which a probe assumes that the model has finished.
 	quiet = 3 * time.Second
 )
 
-// talk is one conversation of a probe. Its methods add facts to the run.
+// talk is the Live conversation of a running probe. Its methods add facts to the run.
 type talk struct {
 	*run
 
@@ -82,7 +82,7 @@ type modelOutput struct {
 }
 
 // open dials with the talk's setup, and reports whether the server accepted it. history is used only if handle is "".
-func (t *talk) open(handle string, history ...wire.Content) bool {
+func (t *talk) open(handle string, history ...wire.Content) (isAccepted bool) {
 	ctx, cancel := context.WithTimeout(t.ctx, dialTimeout)
 	defer cancel()
 	s := t.config.Setup(handle, history)
@@ -90,13 +90,13 @@ func (t *talk) open(handle string, history ...wire.Content) bool {
 	s.Resumable = t.raw["sessionResumption"] == nil
 	conn, err := gemini.Dial(ctx, t.client, s)
 	if err != nil {
-		t.addEnd("refused", err)
+		t.addEndFacts("refused", err)
 		return false
 	}
 	t.conn, t.events = conn, make(chan event, 256)
 	t.handle, t.isOver = "", false
 	ctx, t.stop = context.WithCancel(t.ctx)
-	t.reader.Go(func() { read(ctx, conn, t.events) })
+	t.reader.Go(func() { readEvents(ctx, conn, t.events) })
 	return true
 }
 
@@ -111,8 +111,8 @@ func (t *talk) close() {
 	t.conn = nil
 }
 
-// read passes messages to a channel until the connection ends.
-func read(ctx context.Context, conn *gemini.Conn, to chan<- event) {
+// readEvents passes messages to a channel until the connection ends.
+func readEvents(ctx context.Context, conn *gemini.Conn, to chan<- event) {
 	for {
 		m, err := conn.Recv(ctx)
 		if _, broken := errors.AsType[*wire.FrameError](err); broken {
@@ -139,10 +139,10 @@ func read(ctx context.Context, conn *gemini.Conn, to chan<- event) {
 	}
 }
 
-// listen handles messages until done returns true, but for at most limit. It returns what the server has sent.
-func (t *talk) listen(limit time.Duration, done func(*modelOutput) bool) (h modelOutput) {
+// listenUntil handles messages until isDone returns true, but for at most limit. It returns what the server has sent.
+func (t *talk) listenUntil(limit time.Duration, isDone func(*modelOutput) bool) (h modelOutput) {
 	timer := time.After(limit)
-	for !t.isOver && t.conn != nil && !done(&h) {
+	for !t.isOver && t.conn != nil && !isDone(&h) {
 		select {
 		case e := <-t.events:
 			t.handleEvent(e, &h)
@@ -162,7 +162,7 @@ func (t *talk) handleEvent(e event, h *modelOutput) {
 		if t.mayBeRefused {
 			how = "refused"
 		}
-		t.addEnd(how, e.err)
+		t.addEndFacts(how, e.err)
 		return
 	}
 	if r := e.Resumption; r != nil && r.Resumable && r.Handle != "" {
@@ -205,7 +205,7 @@ func (t *talk) awaitAnswer() modelOutput {
 	if t.config.Profile.Slow {
 		limit = slowTimeout
 	}
-	h := t.listen(limit, func(h *modelOutput) bool {
+	h := t.listenUntil(limit, func(h *modelOutput) bool {
 		return h.turns > 0 && (h.idle || !t.config.Profile.Slow)
 	})
 	if !t.isOver && h.voice == 0 && h.text == "" {
@@ -215,12 +215,12 @@ func (t *talk) awaitAnswer() modelOutput {
 }
 
 // awaitCall waits for a function call, and adds the name of the function as a fact. It returns false if no call arrives.
-func (t *talk) awaitCall() (wire.FunctionCall, bool) {
+func (t *talk) awaitCall() (call wire.FunctionCall, ok bool) {
 	limit := answerTimeout
 	if t.config.Profile.Slow {
 		limit = slowTimeout
 	}
-	h := t.listen(limit, func(h *modelOutput) bool { return len(h.calls) > 0 })
+	h := t.listenUntil(limit, func(h *modelOutput) bool { return len(h.calls) > 0 })
 	if len(h.calls) == 0 {
 		if !t.isOver {
 			t.addFact("calls no function")
@@ -231,7 +231,8 @@ func (t *talk) awaitCall() (wire.FunctionCall, bool) {
 	return h.calls[0], true
 }
 
-// send sends messages. If that fails, it adds a note; the reason for the end of the connection comes from listen.
+// send sends messages. If a message cannot be sent, it only adds a note, because listenUntil reports why the connection
+// has ended.
 func (t *talk) send(messages ...wire.ClientMessage) {
 	for _, m := range messages {
 		if t.conn == nil || t.isOver {
@@ -243,29 +244,29 @@ func (t *talk) send(messages ...wire.ClientMessage) {
 	}
 }
 
-// sendText sends a text as a turn, in the form that the model accepts. If complete is set, it requests an answer.
-func (t *talk) sendText(text string, complete bool) {
-	t.send(t.config.TypedTurn(parts(text), complete)...)
+// sendText sends a text as a turn, in the form that the model accepts. If isTurnComplete, it requests an answer.
+func (t *talk) sendText(text string, isTurnComplete bool) {
+	t.send(t.config.TypedTurnMessages(textParts(text), isTurnComplete)...)
 }
 
-func parts(text string) json.RawMessage {
-	return encode([]map[string]string{{"text": text}})
+func textParts(text string) json.RawMessage {
+	return mustEncodeJSON([]map[string]string{{"text": text}})
 }
 
-// respond responds to a function call. If more is set, further responses to this call follow.
-func (t *talk) respond(c wire.FunctionCall, response string, scheduling string, more bool) {
+// respondToCall responds to a function call. If willContinue is set, further responses to this call follow.
+func (t *talk) respondToCall(c wire.FunctionCall, response string, scheduling string, willContinue bool) {
 	t.send(wire.ClientMessage{ToolResponse: &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{
-		{ID: c.ID, Name: c.Name, Response: json.RawMessage(response), Scheduling: scheduling, WillContinue: more},
+		{ID: c.ID, Name: c.Name, Response: json.RawMessage(response), Scheduling: scheduling, WillContinue: willContinue},
 	}}})
 }
 
 const frame = 20 * time.Millisecond
 
-// speak sends the spoken sentence and then silence, both in real time.
+// speak sends the spoken sentence and then silence, both in real time: it blocks for their length.
 func (t *talk) speak(rate int, silence time.Duration) {
-	pcm := g711.MuLaw.Append(nil, speech)
+	pcm := g711.MuLaw.AppendDecoded(nil, speech)
 	if rate != speechRate {
-		pcm = repeat(pcm, rate/speechRate)
+		pcm = repeatSamples(pcm, rate/speechRate)
 	}
 	pcm = append(pcm, make([]int16, int(silence.Seconds()*float64(rate)))...)
 	ticker := time.NewTicker(frame)
@@ -286,9 +287,9 @@ func (t *talk) speak(rate int, silence time.Duration) {
 	}
 }
 
-// repeat multiplies the sample rate by repeating samples. The distortion above 4 kHz does not matter for speech
+// repeatSamples multiplies the sample rate by repeating samples. The distortion above 4 kHz does not matter for speech
 // recognition.
-func repeat(pcm []int16, times int) []int16 {
+func repeatSamples(pcm []int16, times int) []int16 {
 	out := make([]int16, 0, len(pcm)*times)
 	for _, s := range pcm {
 		for range times {
@@ -298,8 +299,8 @@ func repeat(pcm []int16, times int) []int16 {
 	return out
 }
 
-// checkWord adds the fact whether the model has said a word.
-func (t *talk) checkWord(h modelOutput, word string) {
+// addWordFact adds a fact that says whether the model has said the word.
+func (t *talk) addWordFact(h modelOutput, word string) {
 	switch {
 	case t.isOver || h.text == "" && h.voice == 0: // a fact was added already
 	case strings.Contains(strings.ToLower(h.text), word):
@@ -310,32 +311,32 @@ func (t *talk) checkWord(h modelOutput, word string) {
 	}
 }
 
-// addEnd adds facts about how a connection was closed or refused. The status code is a fact. The text is only a note,
-// because Google changes its wording.
-func (t *talk) addEnd(how string, err error) {
+// addEndFacts adds facts about the end of a connection. verb says how the connection has ended, such as "closed". The
+// status code is a fact, but the server's text is only a note, because Google changes its wording.
+func (t *talk) addEndFacts(verb string, err error) {
 	closed, isClose := errors.AsType[*wire.CloseError](err)
 	refused, isRefusal := errors.AsType[*wire.HandshakeError](err)
 	failed, isError := errors.AsType[*wire.ServerError](err)
 	switch {
 	case isClose:
-		t.addFact("%s with %d", how, closed.Code)
-		t.setUnavailable(closed.Cause())
+		t.addFact("%s with %d", verb, closed.Code)
+		t.recordKeyProblem(closed.Cause())
 	case isRefusal:
-		t.addFact("%s with HTTP %d", how, refused.Status)
-		t.setUnavailable(refused.Cause())
+		t.addFact("%s with HTTP %d", verb, refused.Status)
+		t.recordKeyProblem(refused.Cause())
 	case isError:
-		t.addFact("%s with error %d", how, failed.Code)
-		t.setUnavailable(failed.Cause())
+		t.addFact("%s with error %d", verb, failed.Code)
+		t.recordKeyProblem(failed.Cause())
 	case errors.Is(err, context.DeadlineExceeded):
-		t.addFact("%s by silence", how)
+		t.addFact("%s by silence", verb)
 	default:
-		t.addFact("%s", how)
+		t.addFact("%s", verb)
 	}
 	t.addNote("%v", err)
 }
 
-// setUnavailable records that a failure is due to the key, for example to its quota, and not to the API.
-func (r *run) setUnavailable(cause wire.Cause) {
+// recordKeyProblem records that a failure is due to the key, if its cause is the quota or the credentials.
+func (r *run) recordKeyProblem(cause wire.Cause) {
 	if cause == wire.Quota || cause == wire.Auth {
 		r.keyProblem = fmt.Sprint(cause)
 	}

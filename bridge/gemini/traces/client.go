@@ -27,7 +27,7 @@ type Client struct {
 	}
 }
 
-// RealtimeInput is input without turns.
+// RealtimeInput is audio, pictures and text that the client has not divided into turns.
 type RealtimeInput struct {
 	Audio          []Blob // the content of the fields audio and mediaChunks
 	AudioStreamEnd bool
@@ -35,11 +35,11 @@ type RealtimeInput struct {
 	ActivityEnd    bool
 }
 
-// Blob is media data. Data is base64, or a placeholder for it (see [Sound]).
+// Blob is media data. Data is base64, or a placeholder for removed data (see [Sound]).
 type Blob struct{ MIMEType, Data string }
 
-// ReadClient parses a message of the client. Unknown fields are ignored.
-func ReadClient(msg json.RawMessage) (Client, error) {
+// ParseClient parses a message of the client. Unknown fields are ignored.
+func ParseClient(msg json.RawMessage) (Client, error) {
 	var wire struct {
 		Client
 		RealtimeInput *struct {
@@ -77,8 +77,9 @@ type Answer struct {
 // voiceRate is the sample rate of the model's voice, in Hz.
 const voiceRate = 24000
 
-// ReadAnswer extracts transcript, text and voice from a message of the server. An unreadable message yields a zero Answer.
-func ReadAnswer(msg json.RawMessage) (a Answer) {
+// ParseAnswer extracts transcript, text and voice from a message of the server. An unreadable message yields a zero
+// Answer.
+func ParseAnswer(msg json.RawMessage) (a Answer) {
 	var m struct {
 		ServerContent struct {
 			ModelTurn struct {
@@ -101,7 +102,7 @@ func ReadAnswer(msg json.RawMessage) (a Answer) {
 		switch {
 		case p.InlineData != nil:
 			n := base64.StdEncoding.DecodedLen(len(p.InlineData.Data))
-			if s, ok := ReadSound(p.InlineData.Data); ok {
+			if s, ok := ParseSoundPlaceholder(p.InlineData.Data); ok {
 				n = s.Bytes(voiceRate)
 			}
 			a.Voice += time.Duration(n/2) * time.Second / voiceRate

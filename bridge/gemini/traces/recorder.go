@@ -22,7 +22,8 @@ type Recorder struct {
 	start time.Time
 	err   error
 
-	// Sent audio comes in small messages. Those of one stretch of speech or silence are written as one line.
+	// The fields sound, soundAt and rate describe the current stretch of speech or silence. The client sends it in many
+	// small messages, which are written as one line.
 	sound   Sound
 	soundAt float64
 	rate    int
@@ -30,8 +31,8 @@ type Recorder struct {
 }
 
 // NewRecorder starts a recording: it writes the comment c as the first line.
-func NewRecorder(to io.Writer, c Comment) *Recorder {
-	r := &Recorder{w: to, start: time.Now()}
+func NewRecorder(w io.Writer, c Comment) *Recorder {
+	r := &Recorder{w: w, start: time.Now()}
 	r.writeLine(struct {
 		Comment Comment `json:"comment"`
 	}{c})
@@ -39,27 +40,28 @@ func NewRecorder(to io.Writer, c Comment) *Recorder {
 }
 
 // Add writes a message that was sent or received. It does not retain the frame.
-func (r *Recorder) Add(sent bool, frame []byte) {
+func (r *Recorder) Add(isSent bool, frame []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if sent && r.addSound(frame) {
+	if isSent && r.addSound(frame) {
 		return
 	}
 	dir := Down
-	if sent {
+	if isSent {
 		dir = Up
 	}
-	if sent || !r.sound.Silent { // received messages do not end a stretch of silence
-		r.endSound()
+	if isSent || !r.sound.Silent { // received messages do not end a stretch of silence
+		r.flushSound()
 	}
 	r.writeLine(Line{Dir: dir, MS: r.elapsedMS(), Msg: r.redact.RedactMessage(frame)})
 }
 
-// Close writes how the server closed the connection, unless code is 0. It returns the first error of the recording.
+// Close writes how the server has closed the connection, or nothing if code is 0. It returns the first error of the
+// recording.
 func (r *Recorder) Close(code int, reason string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.endSound()
+	r.flushSound()
 	if code != 0 {
 		end, err := json.Marshal(Close{code, r.redact.RedactText(reason)})
 		if err != nil {
@@ -87,8 +89,9 @@ func (r *Recorder) writeLine(line any) {
 	}
 }
 
-// addSound adds a message to the current stretch of sound, if the message has only audio. It reports whether it did.
-func (r *Recorder) addSound(frame []byte) bool {
+// addSound adds a message to the current stretch of sound. It does nothing, and returns false, if the message has
+// anything other than audio.
+func (r *Recorder) addSound(frame []byte) (isAdded bool) {
 	var m struct {
 		RealtimeInput *struct{ Audio *Blob }
 	}
@@ -107,7 +110,7 @@ func (r *Recorder) addSound(frame []byte) bool {
 	}
 	silent := !slices.ContainsFunc(raw, func(b byte) bool { return b != 0 })
 	if r.sound.Length > 0 && (r.sound.Silent != silent || r.rate != rate) {
-		r.endSound()
+		r.flushSound()
 	}
 	if r.sound.Length == 0 {
 		r.soundAt, r.rate, r.sound.Silent = *r.elapsedMS(), rate, silent
@@ -116,8 +119,8 @@ func (r *Recorder) addSound(frame []byte) bool {
 	return true
 }
 
-// endSound writes the current stretch of sound, if any.
-func (r *Recorder) endSound() {
+// flushSound writes the current stretch of sound, if any.
+func (r *Recorder) flushSound() {
 	if r.sound.Length == 0 {
 		return
 	}

@@ -57,15 +57,15 @@ func TestRecorder(t *testing.T) {
 		t.Errorf("handles are not told apart: %q, %q, in the setup %s", first, second, trace.Setup())
 	}
 	for i, length := range map[int]time.Duration{2: time.Second, 7: 20 * time.Millisecond} {
-		m, err := traces.ReadClient(trace.Lines[i].Msg)
+		m, err := traces.ParseClient(trace.Lines[i].Msg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, ok := traces.ReadSound(m.RealtimeInput.Audio[0].Data); !ok || s.Length != length || s.Silent != (i == 7) {
+		if s, ok := traces.ParseSoundPlaceholder(m.RealtimeInput.Audio[0].Data); !ok || s.Length != length || s.Silent != (i == 7) {
 			t.Errorf("line %d is %+v, want %v", i, s, length)
 		}
 	}
-	if voice := traces.ReadAnswer(trace.Lines[3].Msg).Voice; voice.Round(time.Millisecond) != 13*time.Millisecond {
+	if voice := traces.ParseAnswer(trace.Lines[3].Msg).Voice; voice.Round(time.Millisecond) != 13*time.Millisecond {
 		t.Errorf("the voice lasts %v", voice)
 	}
 }

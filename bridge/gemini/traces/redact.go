@@ -9,7 +9,8 @@ import (
 )
 
 // Redactor removes keys, tokens, handles, project names and sound from messages. The same secret always gets the same
-// replacement, so that handles can be recognized. The zero value is ready to use. It is not safe for concurrent use.
+// replacement, so that a reader can tell equal handles from different ones. The zero value is ready to use. It is not
+// safe for concurrent use.
 type Redactor struct {
 	// Numbers makes the Redactor also remove numbers of six or more digits, which may be project numbers.
 	Numbers bool
@@ -68,15 +69,15 @@ func (r *Redactor) redactValue(name string, value any) any {
 		case name == "data" && len(v) > len("AAA="): // one sample, with which Google begins turns, is not replaced
 			return fmt.Sprintf("<%d chars>", len(v))
 		case slices.Contains(secretFields, name) && v != "":
-			return r.nameOf(name, v)
+			return r.replacementFor(name, v)
 		}
 		return r.RedactText(v)
 	}
 	return value
 }
 
-// nameOf returns the replacement for a secret in a field.
-func (r *Redactor) nameOf(field, secret string) string {
+// replacementFor returns the replacement for a secret in a field.
+func (r *Redactor) replacementFor(field, secret string) string {
 	if r.names == nil {
 		r.names = map[string]string{}
 	}

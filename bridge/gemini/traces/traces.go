@@ -54,7 +54,7 @@ type Line struct {
 	Times int             `json:"times,omitempty"` // number of equal messages in a row; 0 means one
 	Note  string          `json:"note,omitempty"`
 
-	// The following fields describe the connection of a close, in a file with the closes of several connections.
+	// If the recording lists the closes of several connections, the following fields describe the connection of each.
 	After   string `json:"after,omitempty"`
 	Model   string `json:"model,omitempty"`
 	Backend string `json:"backend,omitempty"`
@@ -77,8 +77,8 @@ type Trace struct {
 	Lines   []Line
 }
 
-// Variable is the environment variable with the path of a recording. Tests then read this recording instead of the
-// package's own. `make traces` sets it.
+// Variable is the name of an environment variable. If it has the path of a recording, tests read that recording instead
+// of the package's own. `make traces` sets it.
 const Variable = "VOXGATE_TRACE"
 
 // ReadTests reads the recordings for a test: all in dir, or only the file that the environment variable names.
@@ -146,8 +146,8 @@ func Read(r io.Reader) (Trace, error) {
 	return t, nil
 }
 
-// Count returns how many messages the line stands for.
-func (l *Line) Count() int { return max(l.Times, 1) }
+// MessageCount returns how many messages the line stands for.
+func (l *Line) MessageCount() int { return max(l.Times, 1) }
 
 // CloseFrame returns the content of a line with the direction EndClose.
 func (l *Line) CloseFrame() (c Close, err error) {
@@ -183,8 +183,8 @@ func (t *Trace) IsVertex() bool {
 	return strings.Contains(t.Comment.Backend, "Vertex") || strings.Contains(setup.Model, "publishers/google")
 }
 
-// Placeholders for sound in a recording. Those without a length (cutSound) count as unknownLength, a common length of
-// Google's chunks.
+// Placeholders for sound in a recording. cutSound matches those without a length. They count as unknownLength, which is
+// a common length of Google's chunks.
 var (
 	charsOf  = regexp.MustCompile(`^<(\d+) chars>$`)
 	lengthOf = regexp.MustCompile(`^<(\d+) ms of (speech|silence)\b`)
@@ -193,15 +193,16 @@ var (
 
 const unknownLength = 40 * time.Millisecond
 
-// Sound is a placeholder for sound: base64 of Chars characters, or a Length of speech or silence.
+// Sound describes the sound that a placeholder has replaced. Either Chars is set, or Length is, and Silent distinguishes
+// silence from speech.
 type Sound struct {
 	Chars  int // number of base64 characters; 0 means that Length is set instead
 	Length time.Duration
 	Silent bool
 }
 
-// ReadSound parses a placeholder in the data of a blob. ok is false if data is not a placeholder.
-func ReadSound(data string) (s Sound, ok bool) {
+// ParseSoundPlaceholder parses a placeholder in the data of a blob. ok is false if data is not a placeholder.
+func ParseSoundPlaceholder(data string) (s Sound, ok bool) {
 	if m := charsOf.FindStringSubmatch(data); m != nil {
 		s.Chars, _ = strconv.Atoi(m[1])
 		return s, true
@@ -213,7 +214,7 @@ func ReadSound(data string) (s Sound, ok bool) {
 	return Sound{Length: unknownLength}, cutSound.MatchString(data)
 }
 
-// Bytes returns the size of the sound as 16-bit samples at rate Hz.
+// Bytes returns the size of the sound in bytes, as 16-bit samples at rate Hz.
 func (s Sound) Bytes(rate int) int {
 	if s.Chars > 0 {
 		return s.Chars / 4 * 3
@@ -221,7 +222,8 @@ func (s Sound) Bytes(rate int) int {
 	return 2 * int(s.Length.Seconds()*float64(rate))
 }
 
-// PCM returns audio for the placeholder at rate Hz: tones that do not repeat for speech, or silence.
+// PCM returns substitute audio at rate Hz for a placeholder. Silence stays silence, and speech becomes tones that do
+// not repeat.
 func (s Sound) PCM(rate int) []int16 {
 	pcm := make([]int16, s.Bytes(rate)/2)
 	if s.Silent {
@@ -236,17 +238,17 @@ func (s Sound) PCM(rate int) []int16 {
 
 var dataField = regexp.MustCompile(`"data":\s*"(<[^"]*>)"`)
 
-// WithSound replaces the placeholders for sound in a server message by base64 of PCM. All samples have the given value, so that
-// a test can find them.
-func WithSound(msg json.RawMessage, value int16, rate int) json.RawMessage {
+// FillSound replaces the placeholders for sound in a server message by base64 of PCM. All samples have the value
+// sample, so that a test can find them.
+func FillSound(msg json.RawMessage, sample int16, rate int) json.RawMessage {
 	return dataField.ReplaceAllFunc(msg, func(field []byte) []byte {
-		s, ok := ReadSound(string(dataField.FindSubmatch(field)[1]))
+		s, ok := ParseSoundPlaceholder(string(dataField.FindSubmatch(field)[1]))
 		if !ok {
 			return field
 		}
 		raw := make([]byte, s.Bytes(rate))
 		for i := 0; i+1 < len(raw); i += 2 {
-			binary.LittleEndian.PutUint16(raw[i:], uint16(value))
+			binary.LittleEndian.PutUint16(raw[i:], uint16(sample))
 		}
 		return []byte(`"data":"` + base64.StdEncoding.EncodeToString(raw) + `"`)
 	})

@@ -24,7 +24,7 @@ type Decoder struct {
 	audioMessage ServerMessage // its Content is audioContent
 	audioContent ServerContent // only Audio and AudioRate are set
 
-	// The last MIME type and its rate are kept, because usually every message has the same type.
+	// These fields cache the last MIME type and its sample rate, because usually all messages have the same type.
 	mimeType string
 	mimeRate int
 }
@@ -36,8 +36,9 @@ func NewDecoder() *Decoder {
 	return d
 }
 
-// Decode decodes one message. The error is a *FrameError or a *ServerError. Decode does not retain data. The Audio of a
-// message, and a message with only audio, are valid until the next call. Everything else belongs to the caller.
+// Decode decodes one message. The error is a *FrameError or a *ServerError. Decode does not retain data. The next call
+// overwrites the Audio of the message. If the message has only audio, the next call overwrites the whole message. The
+// caller may keep all other data.
 func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	d.pcm = d.pcm[:0]
 	var (
@@ -58,9 +59,9 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	case content != nil:
 		err = d.decodeContent(&m, &c, content)
 	case m.Usage != nil:
-		err = beside.add([]byte("usageMetadata"), m.Usage)
+		err = beside.addField([]byte("usageMetadata"), m.Usage)
 	}
-	m.Beside = beside.end()
+	m.Beside = beside.finish()
 	switch err.(type) {
 	case nil:
 	case *ServerError, *FrameError:
@@ -86,8 +87,8 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 }
 
 // decodeField decodes one field other than serverContent. Unknown fields and voiceActivity are added to
-// the object `beside`.
-func (m *ServerMessage) decodeField(name string, value []byte, beside *object) error {
+// otherFields.
+func (m *ServerMessage) decodeField(name string, value []byte, otherFields *object) error {
 	if string(value) == "null" { // null is the same as an absent field
 		return nil
 	}
@@ -141,7 +142,7 @@ func (m *ServerMessage) decodeField(name string, value []byte, beside *object) e
 		if err := storeCompact(&m.VoiceActivity, value); err != nil || m.VoiceActivity == nil {
 			return err
 		}
-		return beside.add([]byte(name), m.VoiceActivity)
+		return otherFields.addField([]byte(name), m.VoiceActivity)
 	case "error":
 		var said struct {
 			Code            int
@@ -155,7 +156,7 @@ func (m *ServerMessage) decodeField(name string, value []byte, beside *object) e
 			Code: said.Code, Status: said.Status, Message: said.Message, Retry: retryDelay(string(said.Details) + " " + said.Message),
 		}
 	default:
-		return beside.add([]byte(name), value)
+		return otherFields.addField([]byte(name), value)
 	}
 	return nil
 }
@@ -195,7 +196,8 @@ func (m *ServerMessage) addCall(f FunctionCall) error {
 	return nil
 }
 
-// decodeContent decodes serverContent: the fields that the gateway uses, and the other fields for the client.
+// decodeContent decodes serverContent. It extracts the fields that the gateway uses, and collects the other fields for
+// the client.
 func (d *Decoder) decodeContent(m *ServerMessage, c *ServerContent, data []byte) error {
 	var rest, transcript object
 	err := EachField(data, func(name, value []byte) error {
@@ -222,25 +224,25 @@ func (d *Decoder) decodeContent(m *ServerMessage, c *ServerContent, data []byte)
 			if err := appendTranscription(&c.OutputTranscription, value); err != nil {
 				return err
 			}
-			return transcript.add(name, value) // kept in order, with the mark for the end of the transcript
+			return transcript.addField(name, value) // kept in order, with the mark for the end of the transcript
 		}
 		if err != nil || value == nil {
 			return err
 		}
-		return rest.add(name, value)
+		return rest.addField(name, value)
 	})
 	if err != nil {
 		return err
 	}
 	if m.Usage != nil {
-		if err := rest.add([]byte("usageMetadata"), m.Usage); err != nil {
+		if err := rest.addField([]byte("usageMetadata"), m.Usage); err != nil {
 			return err
 		}
 	}
 	if len(d.pcm) > 0 {
 		c.Audio = d.pcm
 	}
-	c.Fields, c.Transcript = rest.end(), transcript.end()
+	c.Fields, c.Transcript = rest.finish(), transcript.finish()
 	return nil
 }
 
@@ -268,27 +270,27 @@ func (d *Decoder) decodeModelTurn(m *ServerMessage, c *ServerContent, data []byt
 		if string(name) == "parts" {
 			value = slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]"))
 		}
-		return turn.add(name, value)
+		return turn.addField(name, value)
 	})
-	return turn.end(), err
+	return turn.finish(), err
 }
 
-// decodePart extracts PCM or a function call from a part. taken reports whether the part has one. Otherwise decodePart
-// records the model's text.
-func (d *Decoder) decodePart(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
+// decodePart extracts PCM or a function call from a part. For other parts it returns false, after it has recorded the
+// model's text in the part.
+func (d *Decoder) decodePart(m *ServerMessage, c *ServerContent, data []byte) (isExtracted bool, err error) {
 	wrote, thought := "", false
 	err = EachField(data, func(name, value []byte) error {
 		switch string(camelName(name)) {
 		case "inlineData":
 			took, err := d.decodeInlineData(c, value)
-			taken = taken || took
+			isExtracted = isExtracted || took
 			return err
 		case "functionCall":
 			var f FunctionCall
 			if err := unmarshal("functionCall", value, &f); err != nil {
 				return err
 			}
-			taken = true
+			isExtracted = true
 			return m.addCall(f)
 		case "text":
 			wrote = stringOrEmpty(value)
@@ -298,13 +300,13 @@ func (d *Decoder) decodePart(m *ServerMessage, c *ServerContent, data []byte) (t
 		return nil
 	})
 	switch {
-	case taken:
+	case isExtracted:
 	case thought:
 		c.HasThought, c.Thoughts = true, c.Thoughts+wrote
 	default:
 		c.HasText, c.Text = true, c.Text+wrote
 	}
-	return taken, err
+	return isExtracted, err
 }
 
 // stringOrEmpty decodes a JSON string, or returns "" for another type.
@@ -326,9 +328,9 @@ func (c *ServerContent) setGrounding(value []byte) error {
 	return storeCompact(&c.Grounding, value)
 }
 
-// decodeInlineData appends a PCM blob to the audio of c. taken is false for blobs of other types, which are passed to
-// the client.
-func (d *Decoder) decodeInlineData(c *ServerContent, data []byte) (taken bool, err error) {
+// decodeInlineData appends a PCM blob to the audio of c. isExtracted is false for blobs of other types, which are
+// passed to the client.
+func (d *Decoder) decodeInlineData(c *ServerContent, data []byte) (isExtracted bool, err error) {
 	var mimeType, body []byte
 	err = EachField(data, func(name, value []byte) error {
 		var err error
@@ -340,7 +342,7 @@ func (d *Decoder) decodeInlineData(c *ServerContent, data []byte) (taken bool, e
 		}
 		return err
 	})
-	if err != nil || !d.isPCM(mimeType) || body == nil {
+	if err != nil || !d.parsePCMType(mimeType) || body == nil {
 		return false, err
 	}
 	if c.AudioRate != 0 && c.AudioRate != d.mimeRate {
@@ -360,7 +362,7 @@ func (d *Decoder) decodeInlineData(c *ServerContent, data []byte) (taken bool, e
 	if d.hasHalf {
 		raw = append(raw, d.halfSample)
 	}
-	if raw, err = AppendBase64(raw, encoded); err != nil {
+	if raw, err = AppendDecodedBase64(raw, encoded); err != nil {
 		return false, &FrameError{Problem: "audio is not base64 of 16-bit samples"}
 	}
 	if d.hasHalf = len(raw)%2 != 0; d.hasHalf {
@@ -380,9 +382,9 @@ func (d *Decoder) decodeInlineData(c *ServerContent, data []byte) (taken bool, e
 	return true, nil
 }
 
-// AppendBase64 decodes encoded and appends the result to raw. Like Google, it accepts both alphabets of RFC 4648, white
-// space and missing padding.
-func AppendBase64(raw, encoded []byte) ([]byte, error) {
+// AppendDecodedBase64 decodes encoded and appends the result to raw. Like Google, it accepts both alphabets of RFC
+// 4648, white space and missing padding.
+func AppendDecodedBase64(raw, encoded []byte) ([]byte, error) {
 	before := len(raw)
 	raw, err := base64.StdEncoding.AppendDecode(raw, encoded)
 	if err == nil {
@@ -405,12 +407,12 @@ func AppendBase64(raw, encoded []byte) ([]byte, error) {
 // maxRaw is the size of the largest buffer that is kept, in bytes: 1.4 s of audio at 24 kHz.
 const maxRaw = 64 << 10
 
-// rawBuffers holds buffers for audio while it is decoded, so that a connection keeps none. A sync.Pool would drop
-// entries under the race detector, and tests that count allocations would fail.
+// rawBuffers holds buffers for audio while it is decoded, so that no connection keeps a buffer. It is not a sync.Pool,
+// because under the race detector a sync.Pool drops entries, and tests that count allocations would fail.
 var rawBuffers = make(chan []byte, 16)
 
-// isPCM reports whether a MIME type is raw 16-bit audio. If so, it sets mimeRate.
-func (d *Decoder) isPCM(mimeType []byte) bool {
+// parsePCMType reports whether a MIME type means raw 16-bit audio. If so, it sets mimeRate to the sample rate.
+func (d *Decoder) parsePCMType(mimeType []byte) (isPCM bool) {
 	if d.mimeRate != 0 && string(mimeType) == d.mimeType {
 		return true
 	}
@@ -449,19 +451,20 @@ func parseTimeLeft(raw json.RawMessage) time.Duration {
 	return max(duration, 0)
 }
 
-// unmarshal decodes a value. It also accepts snake_case names and the other forms of proto3 JSON. name is the field in
-// its error.
+// unmarshal decodes a value. It also accepts snake_case names and the other forms of proto3 JSON. name is the name of
+// the field in its error.
 func unmarshal(name string, value []byte, into any) error {
 	if !hasSnakeName(value) && json.Unmarshal(value, into) == nil {
 		return nil
 	}
-	if err := tools.ReadJSON(value, into); err != nil {
+	if err := tools.ReadLenientJSON(value, into); err != nil {
 		return &FrameError{Problem: tools.ExplainJSON(err, name).Error()}
 	}
 	return nil
 }
 
-// camelName converts a field name from snake_case to camelCase. proto3 JSON accepts both.
+// camelName converts a field name from snake_case to camelCase. The server may send either, because proto3 JSON accepts
+// both.
 func camelName(name []byte) []byte {
 	if bytes.IndexByte(name, '_') < 0 {
 		return name
@@ -470,18 +473,18 @@ func camelName(name []byte) []byte {
 }
 
 // hasSnakeName reports whether a value is an object with a field name in snake_case.
-func hasSnakeName(value []byte) (has bool) {
+func hasSnakeName(value []byte) (isSnake bool) {
 	if len(value) == 0 || value[0] != '{' || bytes.IndexByte(value, '_') < 0 {
 		return false
 	}
 	_ = EachField(value, func(name, _ []byte) error { // an error is ignored: decoding the value reports it
-		has = has || bytes.IndexByte(name, '_') >= 0
+		isSnake = isSnake || bytes.IndexByte(name, '_') >= 0
 		return nil
 	})
-	return has
+	return isSnake
 }
 
-// eachPart calls f for every element of an array, or for a single object in place of an array.
+// eachPart calls f for every element of an array. A single object counts as an array with this element.
 func eachPart(value []byte, f func(part []byte) error) error {
 	if len(value) > 0 && value[0] == '{' {
 		return f(value)
@@ -489,16 +492,16 @@ func eachPart(value []byte, f func(part []byte) error) error {
 	return EachElement(value, f)
 }
 
-// readFlag decodes true or false. text is the value in the form for clients, or nil for null.
-func readFlag(name string, value []byte) (is bool, text []byte, err error) {
+// readFlag decodes true or false. text is the value for clients, or nil for null.
+func readFlag(name string, value []byte) (flag bool, text []byte, err error) {
 	switch string(value) {
 	case "true", "false":
 		return string(value) == "true", value, nil
 	case "null":
 		return false, nil, nil
 	}
-	err = unmarshal(name, value, &is)
-	return is, strconv.AppendBool(nil, is), err
+	err = unmarshal(name, value, &flag)
+	return flag, strconv.AppendBool(nil, flag), err
 }
 
 // storeCompact stores a copy of value without white space, unless value is null. It fails if value is not valid JSON.
@@ -525,7 +528,7 @@ func compact(value []byte) (json.RawMessage, error) {
 // object builds a compact JSON object. It allocates nothing until a field is added.
 type object struct{ b *bytes.Buffer }
 
-func (o *object) add(name, value []byte) error {
+func (o *object) addField(name, value []byte) error {
 	if o.b == nil {
 		o.b = &bytes.Buffer{}
 		o.b.WriteByte('{')
@@ -544,8 +547,8 @@ func (o *object) add(name, value []byte) error {
 	return nil
 }
 
-// end returns the finished object, or nil if no field was added.
-func (o *object) end() []byte {
+// finish returns the finished object, or nil if no field was added.
+func (o *object) finish() []byte {
 	if o.b == nil {
 		return nil
 	}

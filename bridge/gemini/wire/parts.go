@@ -73,7 +73,7 @@ func (p Parts) Size() int { return p.size }
 // OnlyText reports whether all parts are text.
 func (p Parts) OnlyText() bool { return !p.hasOther }
 
-// Text returns the texts of the parts, separated by spaces. The media type stands for a picture.
+// Text returns the texts of the parts, separated by spaces. For a picture, it contains the media type.
 func (p Parts) Text() string { return strings.Join(p.texts, " ") }
 
 // JSON returns the array of parts in the form that is sent to Google.
@@ -85,7 +85,7 @@ func (p Parts) JSON() json.RawMessage {
 	return slices.Concat([]byte("["), bytes.Join(list, []byte(",")), []byte("]"))
 }
 
-// TextTurn returns a serverContent in which the model says a text.
-func TextTurn(text string) json.RawMessage {
+// ServerTextContent returns a serverContent in which the model says a text.
+func ServerTextContent(text string) json.RawMessage {
 	return slices.Concat([]byte(`{"modelTurn":{"role":"model","parts":[`), textPart(text), []byte(`]}}`))
 }

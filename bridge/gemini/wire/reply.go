@@ -20,9 +20,9 @@ type UnfinishedError struct{ Reason string }
 
 func (e *UnfinishedError) Error() string { return "the answer is not finished: " + e.Reason }
 
-// Add adds the next GenerateContentResponse and returns its parts. They are unchanged, because they may contain a
-// thought signature. The error is a [*FrameError].
-func (r *Reply) Add(raw json.RawMessage) (parts []json.RawMessage, err error) {
+// AddChunk adds the next GenerateContentResponse and returns its parts. The parts are not decoded, because a thought
+// signature in them must stay unchanged. The error is a [*FrameError].
+func (r *Reply) AddChunk(raw json.RawMessage) (parts []json.RawMessage, err error) {
 	var piece struct {
 		Candidates []struct {
 			Content      struct{ Parts []json.RawMessage }
@@ -49,9 +49,9 @@ func (r *Reply) Add(raw json.RawMessage) (parts []json.RawMessage, err error) {
 	return piece.Candidates[0].Content.Parts, nil
 }
 
-// AddText is like Add, but returns only the text of the chunk, without thoughts.
+// AddText is like AddChunk, but returns only the text of the chunk, without thoughts.
 func (r *Reply) AddText(raw json.RawMessage) (text string, err error) {
-	parts, err := r.Add(raw)
+	parts, err := r.AddChunk(raw)
 	for _, raw := range parts {
 		if p := ReadPart(raw); !p.Thought {
 			text += p.Text
@@ -60,9 +60,9 @@ func (r *Reply) AddText(raw json.RawMessage) (text string, err error) {
 	return text, err
 }
 
-// End returns nil if the response is complete, or if the model has not sent a finish reason. Otherwise it returns an
-// [*UnfinishedError].
-func (r *Reply) End() error {
+// CheckComplete returns an [*UnfinishedError] if the model's finish reason says that the response was cut off. It
+// returns nil if the model has sent no finish reason.
+func (r *Reply) CheckComplete() error {
 	if r.finishReason != "" && r.finishReason != "STOP" {
 		return &UnfinishedError{r.finishReason}
 	}

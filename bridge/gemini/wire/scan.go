@@ -6,12 +6,13 @@ import (
 	"errors"
 )
 
-// This scanner finds the ends of JSON values by brackets and quotes only. Most incoming data is base64 audio inside
-// JSON, and encoding/json reads each byte three times. The small values that are kept are validated by encoding/json.
+// This scanner finds only the ends of JSON values, by brackets and quotes. It is faster than encoding/json, which reads
+// each byte three times, and most incoming data is base64 audio inside JSON. encoding/json then validates the small
+// values that are kept.
 
 var errSyntax = errors.New("not valid JSON")
 
-func skipSpace(data []byte, i int) int {
+func skipSpace(data []byte, i int) (next int) {
 	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\t' || data[i] == '\r') {
 		i++
 	}
@@ -19,7 +20,7 @@ func skipSpace(data []byte, i int) int {
 }
 
 // skipString returns the index after the string that begins with the quote at i.
-func skipString(data []byte, i int) (int, error) {
+func skipString(data []byte, i int) (next int, err error) {
 	for i++; ; {
 		end := bytes.IndexByte(data[i:], '"')
 		if end < 0 {
@@ -38,7 +39,7 @@ func skipString(data []byte, i int) (int, error) {
 }
 
 // skipWord returns the index after the number or literal at i.
-func skipWord(data []byte, i int) int {
+func skipWord(data []byte, i int) (next int) {
 	for i < len(data) {
 		switch data[i] {
 		case ' ', '\n', '\t', '\r', ',', ']', '}':
@@ -50,7 +51,7 @@ func skipWord(data []byte, i int) int {
 }
 
 // skipValue returns the index after the value that begins at i. It does not validate the content of objects and arrays.
-func skipValue(data []byte, i int) (int, error) {
+func skipValue(data []byte, i int) (next int, err error) {
 	depth := 0
 	for i < len(data) {
 		switch data[i] {
@@ -102,7 +103,7 @@ func eachItem(data []byte, open, shut byte, f func(name, value []byte) error) er
 		return errSyntax
 	}
 	if i = skipSpace(data, i+1); i < len(data) && data[i] == shut {
-		return onlySpace(data, i+1)
+		return checkOnlySpace(data, i+1)
 	}
 	for i < len(data) {
 		var name []byte
@@ -134,7 +135,7 @@ func eachItem(data []byte, open, shut byte, f func(name, value []byte) error) er
 		case i == len(data):
 			return errSyntax
 		case data[i] == shut:
-			return onlySpace(data, i+1)
+			return checkOnlySpace(data, i+1)
 		case data[i] != ',':
 			return errSyntax
 		}
@@ -143,7 +144,7 @@ func eachItem(data []byte, open, shut byte, f func(name, value []byte) error) er
 	return errSyntax
 }
 
-func onlySpace(data []byte, i int) error {
+func checkOnlySpace(data []byte, i int) error {
 	if skipSpace(data, i) != len(data) {
 		return errSyntax
 	}

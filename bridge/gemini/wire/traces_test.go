@@ -50,8 +50,8 @@ func TestRecordings(t *testing.T) {
 			for i, l := range trace.Lines {
 				switch l.Dir {
 				case traces.Down:
-					for range l.Count() {
-						checkMessage(t, i, d, traces.WithSound(l.Msg, 1000, wire.OutputRate))
+					for range l.MessageCount() {
+						checkMessage(t, i, d, traces.FillSound(l.Msg, 1000, wire.OutputRate))
 						messages++
 					}
 				case traces.EndClose:
@@ -153,7 +153,7 @@ func checkTokens(check func(string, bool), tokens wire.Tokens, usage map[string]
 	check("response", tokens.Response == response)
 	check("thoughts", tokens.Thoughts == thoughts)
 	all := 0
-	for _, n := range tokens.Split(wire.Tokens{}) {
+	for _, n := range tokens.SplitByModality(wire.Tokens{}) {
 		all += n
 	}
 	// Tokens of which Google says no modality (4 to 15 % of the prompt on 3.x) are unknown, and not lost.

@@ -21,10 +21,11 @@ type Tokens struct {
 	PromptBy, ResponseBy map[string]int
 }
 
-// maxTokens limits a count from a server, so that sums do not overflow. The context of a model holds 131,072.
+// maxTokens limits a count from a server, so that sums do not overflow. Real counts are far lower, because the context
+// of a model holds 131,072 tokens.
 const maxTokens = 1 << 30
 
-// ParseTokens parses usageMetadata, with the field names of the Gemini API or of Vertex AI.
+// ParseTokens parses usageMetadata. It accepts the field names of both the Gemini API and Vertex AI.
 func ParseTokens(raw json.RawMessage) (Tokens, error) {
 	type detail struct {
 		Modality   string
@@ -56,17 +57,18 @@ func ParseTokens(raw json.RawMessage) (Tokens, error) {
 		ToolUse: int(wire.ToolUsePromptTokenCount), Thoughts: int(wire.ThoughtsTokenCount),
 		PromptBy: by(wire.PromptTokensDetails),
 	}
-	// A message has the field names of only one of the two APIs.
+	// A message has only the field names of one of the two APIs, so only one list is set.
 	if u.ResponseBy = by(wire.ResponseTokensDetails); u.ResponseBy == nil {
 		u.ResponseBy = by(wire.CandidatesTokensDetails)
 	}
-	// The total may be missing, or not include the thoughts. gemini-3.8-live sent 564 for 522 in, 42 out and 136
-	// thought (discuss.ai.google.dev/t/188765, September 2026).
+	// The total may be missing, or may omit the thoughts. gemini-3.8-live sent a total of 564 for 522 tokens in, 42 out
+	// and 136 thought (discuss.ai.google.dev/t/188765, September 2026).
 	u.Total = max(u.Total, u.Prompt+u.Response+u.ToolUse+u.Thoughts)
 	return u, nil
 }
 
-// count is a number of tokens in JSON: a number, or a string, as proto3 JSON encodes 64-bit integers. Invalid counts are 0.
+// count is a number of tokens. In JSON it is a number, or a string, because proto3 JSON encodes 64-bit integers as
+// strings. Negative counts become 0.
 type count int
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -92,34 +94,34 @@ func (t Tokens) Plus(v Tokens) Tokens {
 			out = make(map[string]int, len(b))
 		}
 		for modality, n := range b {
-			out[modality] = add(out[modality], n)
+			out[modality] = addSaturating(out[modality], n)
 		}
 		return out
 	}
 	return Tokens{
-		Prompt: add(t.Prompt, v.Prompt), Response: add(t.Response, v.Response), Total: add(t.Total, v.Total),
-		Cached: add(t.Cached, v.Cached), ToolUse: add(t.ToolUse, v.ToolUse), Thoughts: add(t.Thoughts, v.Thoughts),
+		Prompt: addSaturating(t.Prompt, v.Prompt), Response: addSaturating(t.Response, v.Response), Total: addSaturating(t.Total, v.Total),
+		Cached: addSaturating(t.Cached, v.Cached), ToolUse: addSaturating(t.ToolUse, v.ToolUse), Thoughts: addSaturating(t.Thoughts, v.Thoughts),
 		PromptBy: sum(t.PromptBy, v.PromptBy), ResponseBy: sum(t.ResponseBy, v.ResponseBy),
 	}
 }
 
-// Directions of tokens. Unknown is also used for an unknown modality.
+// Directions of tokens. Unknown also stands for an unknown modality.
 const (
 	In, Out, Unknown = "in", "out", "unknown"
 )
 
-// Split divides the tokens since an earlier count by direction and modality: {"in", "AUDIO"}. Both may be "unknown". No
-// number is negative.
-func (t Tokens) Split(since Tokens) map[[2]string]int {
+// SplitByModality divides the tokens that were counted since earlier. The keys are direction and modality, such as
+// {"in", "AUDIO"}; both may be "unknown". No number is negative.
+func (t Tokens) SplitByModality(earlier Tokens) map[[2]string]int {
 	split := map[[2]string]int{}
-	rest := t.Total - since.Total
+	rest := t.Total - earlier.Total
 	for _, d := range []struct {
 		direction    string
 		by, before   map[string]int
 		all, counted int
 	}{
-		{In, t.PromptBy, since.PromptBy, t.Prompt + t.ToolUse, since.Prompt + since.ToolUse},
-		{Out, t.ResponseBy, since.ResponseBy, t.Response + t.Thoughts, since.Response + since.Thoughts},
+		{In, t.PromptBy, earlier.PromptBy, t.Prompt + t.ToolUse, earlier.Prompt + earlier.ToolUse},
+		{Out, t.ResponseBy, earlier.ResponseBy, t.Response + t.Thoughts, earlier.Response + earlier.Thoughts},
 	} {
 		all := d.all - d.counted
 		rest -= all
@@ -135,8 +137,8 @@ func (t Tokens) Split(since Tokens) map[[2]string]int {
 	return split
 }
 
-// add returns a+b. Negative numbers count as 0. If the sum overflows, add returns the largest int.
-func add(a, b int) int {
+// addSaturating returns a+b. Negative numbers count as 0. If the sum overflows, it is the largest int.
+func addSaturating(a, b int) int {
 	a, b = max(a, 0), max(b, 0)
 	if a > math.MaxInt-b {
 		return math.MaxInt
@@ -146,13 +148,14 @@ func add(a, b int) int {
 
 // TokenMeter adds up the tokens of a conversation. The zero value is ready to use. It is not safe for concurrent use.
 //
-// A usageMetadata counts one turn, not the session, so turns are added up. Three turns on two live models gave prompts
-// of 143, 181, 224 tokens and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August 2026). Every turn reads the
-// whole context again, and Google bills that.
+// A usageMetadata counts the tokens of one turn, not of the session, so the meter adds up turns. Three turns on two
+// live models gave prompts of 143, 181, 224 tokens and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August
+// 2026). Every turn reads the whole context again, and Google bills it again.
 //
 // Within a turn, a report replaces the previous report, because the server may send a growing count several times
-// (sierra-research/tau2-bench #454). It is unknown whether the count restarts after a tool call. So a count that is
-// lower than the previous count is added to it. If a restarted count is not lower, the meter counts too little.
+// (sierra-research/tau2-bench #454). It is unknown whether the count restarts after a tool call. So the meter assumes a
+// restart if a count is lower than the previous count, and then adds the two. It counts too little if a restarted count
+// is not lower.
 type TokenMeter struct {
 	previousTurns Tokens // sum of the previous turns
 	finished      Tokens // sum of this turn's counts before the last restart
@@ -170,7 +173,7 @@ func (m *TokenMeter) Add(u Tokens) {
 // Turn returns the tokens of this turn so far.
 func (m *TokenMeter) Turn() Tokens { return m.finished.Plus(m.last) }
 
-// EndTurn starts the next turn. Add a report that comes with turnComplete before EndTurn. Also call EndTurn if a turn
+// EndTurn starts the next turn. If a report comes with turnComplete, call Add first, then EndTurn. Also call EndTurn if a turn
 // continues on another connection, because the count restarts there.
 func (m *TokenMeter) EndTurn() { m.previousTurns, m.finished, m.last = m.Total(), Tokens{}, Tokens{} }
 

@@ -132,7 +132,7 @@ func TestSplitTokens(t *testing.T) {
 		"more by modality":    {wire.Tokens{Prompt: 11, Response: 2, Total: 13, PromptBy: map[string]int{"AUDIO": 18}}, "map[[in AUDIO]:10]"},
 		"a count that shrank": {wire.Tokens{Prompt: 10, Response: 1, Total: 11, PromptBy: map[string]int{"AUDIO": 7}}, "map[]"},
 	} {
-		if got := fmt.Sprint(test.now.Split(before)); got != test.want {
+		if got := fmt.Sprint(test.now.SplitByModality(before)); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}

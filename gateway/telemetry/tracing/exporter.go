@@ -27,12 +27,12 @@ const (
 	// https://opentelemetry.io/docs/specs/otel/protocol/exporter/. The environment may replace it.
 	exportTimeout = 10 * time.Second
 
-	// exportPause is the pause before spans are sent again to a busy collector (429, 502, 503, 504) without a
-	// Retry-After.
+	// exportPause is the pause before spans are sent again to a busy collector. The collector is busy if it answers
+	// 429, 502, 503 or 504. If its answer has a Retry-After, that is used instead.
 	exportPause = time.Second
 
-	// maxRetryAfter caps a collector's Retry-After, in seconds. A larger value could overflow time.Duration, and mean
-	// no pause.
+	// maxRetryAfter caps a collector's Retry-After, in seconds. A larger value could overflow time.Duration, and the
+	// exporter would not pause at all.
 	maxRetryAfter = 24 * 60 * 60
 )
 
@@ -46,8 +46,8 @@ type exporter struct {
 	client  *http.Client
 }
 
-// setting returns OTEL_EXPORTER_OTLP_TRACES_NAME, or else OTEL_EXPORTER_OTLP_NAME.
-func setting(name string) string {
+// exporterSetting returns OTEL_EXPORTER_OTLP_TRACES_NAME, or else OTEL_EXPORTER_OTLP_NAME.
+func exporterSetting(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
@@ -61,20 +61,20 @@ func newExporter() (*exporter, error) {
 	if u, err := url.Parse(e.url); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errors.New("the endpoint must be http://host/… or https://host/…") // the URL is not shown, because it may hold a token
 	}
-	for pair := range strings.SplitSeq(setting("HEADERS"), ",") {
+	for pair := range strings.SplitSeq(exporterSetting("HEADERS"), ",") {
 		name, value, ok := strings.Cut(pair, "=")
 		if value, err := url.PathUnescape(strings.TrimSpace(value)); ok && err == nil {
 			e.headers.Set(strings.TrimSpace(name), value)
 		}
 	}
-	if e.zip = setting("COMPRESSION") == "gzip"; e.zip {
+	if e.zip = exporterSetting("COMPRESSION") == "gzip"; e.zip {
 		e.headers.Set("Content-Encoding", "gzip")
 	}
-	if ms, err := strconv.Atoi(setting("TIMEOUT")); err == nil && ms > 0 {
+	if ms, err := strconv.Atoi(exporterSetting("TIMEOUT")); err == nil && ms > 0 {
 		e.timeout = time.Duration(ms) * time.Millisecond
 	}
 	transport := tools.NewTransport()
-	if file := setting("CERTIFICATE"); file != "" {
+	if file := exporterSetting("CERTIFICATE"); file != "" {
 		pem, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
@@ -93,7 +93,7 @@ func newExporter() (*exporter, error) {
 func (e *exporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	body := request(spans)
+	body := encodeRequest(spans)
 	if e.zip {
 		var small bytes.Buffer
 		w := gzip.NewWriter(&small)
@@ -114,8 +114,8 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) 
 	}
 }
 
-// post sends a request. wait is the time before a retry; 0 means that a retry is useless.
-func (e *exporter) post(ctx context.Context, body []byte) (wait time.Duration, err error) {
+// post sends a request. If it fails, retryAfter is the time before a retry; 0 means that a retry is useless.
+func (e *exporter) post(ctx context.Context, body []byte) (retryAfter time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
@@ -131,13 +131,13 @@ func (e *exporter) post(ctx context.Context, body []byte) (wait time.Duration, e
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection can be used again
 	switch answer.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		wait = exportPause
+		retryAfter = exportPause
 		if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && s > 0 {
-			wait = time.Duration(min(s, maxRetryAfter)) * time.Second
+			retryAfter = time.Duration(min(s, maxRetryAfter)) * time.Second
 		}
 	}
 	if answer.StatusCode >= 300 {
-		return wait, fmt.Errorf("the collector answers %s", answer.Status)
+		return retryAfter, fmt.Errorf("the collector answers %s", answer.Status)
 	}
 	return 0, nil
 }

@@ -47,23 +47,23 @@ type conversation struct {
 	step  string // the agent's current step
 }
 
-// call is a tool call with the time of its end.
+// call is a tool call that has ended, and the time of its end.
 type call struct {
 	bridge.CallEnd
 	at time.Time
 }
 
-// maxCalls limits the calls that are kept for a turn without an end; further calls get no span.
+// maxCalls limits the ended tool calls that are kept until their turn ends. Further calls of the turn get no span.
 const maxCalls = 100
 
 // New returns a Tracer. It returns nil if neither OTEL_EXPORTER_OTLP_ENDPOINT nor OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set,
 // or traces are disabled. New reads the environment variables of the exporter; OpenTelemetry's SDK reads the others.
 func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
-	if setting("ENDPOINT") == "" ||
+	if exporterSetting("ENDPOINT") == "" ||
 		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil
 	}
-	if p := setting("PROTOCOL"); p != "" && p != "http/protobuf" {
+	if p := exporterSetting("PROTOCOL"); p != "" && p != "http/protobuf" {
 		return nil, fmt.Errorf("traces: the protocol %q is not spoken here; http/protobuf is", p)
 	}
 	exporter, err := newExporter()
@@ -91,7 +91,7 @@ func (t *Tracer) Observe(id string, o bridge.Observation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if b, ok := o.(bridge.SessionStarted); ok {
-		t.running[id] = &conversation{step: b.Step, span: t.begin(nil, "conversation", api.SpanKindServer, b.Started,
+		t.running[id] = &conversation{step: b.Step, span: t.startSpan(nil, "conversation", api.SpanKindServer, b.Started,
 			attribute.String("gen_ai.conversation.id", id), attribute.String("gen_ai.request.model", b.Model),
 			attribute.String("voxgate.door", b.Protocol), attribute.String("voxgate.key", b.Key))}
 		return
@@ -110,23 +110,23 @@ func (t *Tracer) Observe(id string, o bridge.Observation) {
 		t.onCall(c, call{o, time.Now()})
 	case bridge.DialOutcome:
 		if o.Cause != "" {
-			t.link(c, bridge.ConnectionEnd{Kind: o.Kind, StartedAt: o.StartedAt, Cause: o.Cause})
+			t.recordConnectionSpan(c, bridge.ConnectionEnd{Kind: o.Kind, StartedAt: o.StartedAt, Cause: o.Cause})
 		}
 	case bridge.ConnectionEnd:
-		t.link(c, o)
+		t.recordConnectionSpan(c, o)
 	case bridge.SessionEnded:
 		delete(t.running, id)
 		t.onEnd(c, o)
 	}
 }
 
-// begin starts a span; parent is nil for the root span.
-func (t *Tracer) begin(parent api.Span, name string, kind api.SpanKind, at time.Time, about ...attribute.KeyValue) api.Span {
+// startSpan starts a span; parent is nil for the root span.
+func (t *Tracer) startSpan(parent api.Span, name string, kind api.SpanKind, at time.Time, attributes ...attribute.KeyValue) api.Span {
 	ctx := context.Background()
 	if parent != nil {
 		ctx = api.ContextWithSpan(ctx, parent)
 	}
-	_, span := t.tracer.Start(ctx, name, api.WithSpanKind(kind), api.WithTimestamp(at), api.WithAttributes(about...))
+	_, span := t.tracer.Start(ctx, name, api.WithSpanKind(kind), api.WithTimestamp(at), api.WithAttributes(attributes...))
 	return span
 }
 
@@ -137,7 +137,7 @@ func (t *Tracer) onTurn(c *conversation, e bridge.TurnEnd, at time.Time) {
 			began = start
 		}
 	}
-	span := t.begin(c.span, "turn", api.SpanKindInternal, began, attribute.Int("voxgate.turn", e.Number))
+	span := t.startSpan(c.span, "turn", api.SpanKindInternal, began, attribute.Int("voxgate.turn", e.Number))
 	if c.step != "" {
 		span.SetAttributes(attribute.String("voxgate.step", c.step))
 	}
@@ -149,7 +149,7 @@ func (t *Tracer) onTurn(c *conversation, e bridge.TurnEnd, at time.Time) {
 			attribute.Float64("voxgate.latency.gateway", l.Gateway.Seconds()), attribute.Float64("voxgate.latency.roundtrip", l.RoundTrip.Seconds()))
 	}
 	for _, o := range c.calls {
-		t.call(span, o)
+		t.recordCallSpan(span, o)
 	}
 	span.End(api.WithTimestamp(at))
 	c.calls, c.last, c.turn = nil, e.Number, span
@@ -159,14 +159,15 @@ func (t *Tracer) onTurn(c *conversation, e bridge.TurnEnd, at time.Time) {
 func (t *Tracer) onCall(c *conversation, o call) {
 	switch {
 	case c.turn != nil && o.Turn == c.last:
-		t.call(c.turn, o)
+		t.recordCallSpan(c.turn, o)
 	case len(c.calls) < maxCalls:
 		c.calls = append(c.calls, o)
 	}
 }
 
-func (t *Tracer) call(parent api.Span, o call) {
-	span := t.begin(parent, "execute_tool "+o.Name, api.SpanKindInternal, o.at.Add(-o.Took),
+// recordCallSpan adds the span of a tool call that has ended.
+func (t *Tracer) recordCallSpan(parent api.Span, o call) {
+	span := t.startSpan(parent, "execute_tool "+o.Name, api.SpanKindInternal, o.at.Add(-o.Took),
 		attribute.String("gen_ai.operation.name", "execute_tool"),
 		attribute.String("gen_ai.tool.name", o.Name), attribute.String("voxgate.where", o.Where), attribute.String("voxgate.outcome", o.Outcome))
 	if o.Outcome == "failed" || o.Outcome == "timeout" {
@@ -175,8 +176,9 @@ func (t *Tracer) call(parent api.Span, o call) {
 	span.End(api.WithTimestamp(o.at))
 }
 
-func (t *Tracer) link(c *conversation, e bridge.ConnectionEnd) {
-	span := t.begin(c.span, "link", api.SpanKindClient, e.StartedAt, attribute.String("voxgate.link", string(e.Kind)))
+// recordConnectionSpan adds the span of a connection that has ended, or of a dial that has failed.
+func (t *Tracer) recordConnectionSpan(c *conversation, e bridge.ConnectionEnd) {
+	span := t.startSpan(c.span, "link", api.SpanKindClient, e.StartedAt, attribute.String("voxgate.link", string(e.Kind)))
 	if !e.ConnectedAt.IsZero() {
 		span.AddEvent("set up", api.WithTimestamp(e.ConnectedAt))
 	}
@@ -188,7 +190,7 @@ func (t *Tracer) link(c *conversation, e bridge.ConnectionEnd) {
 
 func (t *Tracer) onEnd(c *conversation, e bridge.SessionEnded) {
 	for _, o := range c.calls {
-		t.call(c.span, o)
+		t.recordCallSpan(c.span, o)
 	}
 	c.span.SetAttributes(attribute.String("voxgate.reason", e.Code()), attribute.Int("voxgate.turns", e.Turns),
 		attribute.Int("gen_ai.usage.input_tokens", e.Counts.Tokens.Prompt), attribute.Int("gen_ai.usage.output_tokens", e.Counts.Tokens.Response))

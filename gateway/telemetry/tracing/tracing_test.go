@@ -21,9 +21,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/gateway/telemetry/tracing"
+	"voxgate/internal/testkit"
 	"voxgate/media"
 	"voxgate/tools"
 )
@@ -168,14 +168,11 @@ func TestAConversationIsATree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice, Scenario: emulator.Scenario{
+	model := testkit.StartModel(t, emulator.Options{Logger: log, Scenario: emulator.Scenario{
 		Faults: []emulator.Fault{{On: emulator.OnHandshake, Connections: []int{1}, HTTP: http.StatusServiceUnavailable}},
 	}})
-	upstream := httptest.NewServer(model)
-	defer upstream.Close()
-	defer model.Close()
 	host := bridge.NewHost(bridge.Options{
-		Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Logger: log, Observe: traced.Observe,
+		Client: model, Backend: "emulator", Logger: log, Observe: traced.Observe,
 		Tools: func() []tools.Tool {
 			return []tools.Tool{{Declaration: tools.Declaration{Name: "pay"}, Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
 				return nil, errors.New("planted result")

@@ -57,20 +57,43 @@ func (p *PipeNetwork) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// ServeUntilEnd serves h on p until the test ends.
+// ServeUntilEnd serves h on p until the test ends. Then it calls stop, which must make the running calls of h return, and
+// waits for them.
 func (p *PipeNetwork) ServeUntilEnd(t *testing.T, h http.Handler, stop func()) {
-	server := &http.Server{Handler: h}
+	var mu sync.Mutex // without it a call that begins now would race with Wait
+	var running sync.WaitGroup
+	ended := false
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		refused := ended
+		if !refused {
+			running.Add(1)
+		}
+		mu.Unlock()
+		if !refused {
+			defer running.Done()
+			h.ServeHTTP(w, r)
+		}
+	})}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(p) }()
-	t.Cleanup(func() { _ = p.Close(); stop(); _ = server.Close(); <-served })
+	t.Cleanup(func() {
+		_ = p.Close()
+		mu.Lock()
+		ended = true
+		mu.Unlock()
+		stop()
+		running.Wait()
+		_ = server.Close()
+		<-served
+	})
 }
 
 // Upstream is a scripted Gemini. It passes each connection to the test after reading its setup.
 type Upstream struct {
-	t        *testing.T
-	pipes    *PipeNetwork
-	Conns    chan *Conn
-	handlers sync.WaitGroup
+	t     *testing.T
+	pipes *PipeNetwork
+	Conns chan *Conn
 
 	mu      sync.Mutex
 	conns   []*Conn
@@ -88,7 +111,6 @@ func NewUpstream(t *testing.T) *Upstream {
 			_ = l.ws.Close()
 		}
 		u.mu.Unlock()
-		u.handlers.Wait()
 	})
 	return u
 }
@@ -104,12 +126,11 @@ func (u *Upstream) Dial(ctx context.Context, network, addr string) (net.Conn, er
 	return u.pipes.Dial(ctx, network, addr)
 }
 
-// SetFailure makes later dials fail, with an HTTP status or an error of the network. With 0 and nil, dials succeed
-// again.
-func (u *Upstream) SetFailure(refusal int, down error) {
+// SetFailure makes later dials fail, with an HTTP status or a network error. With 0 and nil, dials succeed again.
+func (u *Upstream) SetFailure(status int, dialErr error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.refusal, u.down = refusal, down
+	u.refusal, u.down = status, dialErr
 }
 
 func (u *Upstream) DialCount() int {
@@ -119,8 +140,6 @@ func (u *Upstream) DialCount() int {
 }
 
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	u.handlers.Add(1)
-	defer u.handlers.Done()
 	u.mu.Lock()
 	refusal := u.refusal
 	u.mu.Unlock()
@@ -151,7 +170,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.readInputs()
 }
 
-// NextConn returns the next connection from the bridge.
+// NextConn waits for the next connection from the bridge, for a minute at most.
 func (u *Upstream) NextConn() *Conn {
 	u.t.Helper()
 	select {
@@ -163,7 +182,8 @@ func (u *Upstream) NextConn() *Conn {
 	}
 }
 
-// DiscardDials discards dials that the test did not wait for. A session may have begun one before it ended.
+// DiscardDials discards dials for which the test did not wait. For example, a session may have dialled just before it
+// ended.
 func (u *Upstream) DiscardDials() {
 	synctest.Wait()
 	for len(u.Conns) > 0 {
@@ -171,7 +191,7 @@ func (u *Upstream) DiscardDials() {
 	}
 }
 
-// AssertNoDial fails the test if there was another dial.
+// AssertNoDial waits until the bridge is idle, and fails the test if there was another dial.
 func (u *Upstream) AssertNoDial() {
 	u.t.Helper()
 	synctest.Wait()
@@ -337,7 +357,7 @@ func (conn *Conn) ReceivedPCM() []int16 {
 	return pcm
 }
 
-// ToolResponses returns the answers to tool calls, each as "id name {…}".
+// ToolResponses returns the answers to tool calls, each as "id name {…}". It waits until the bridge is idle.
 func (conn *Conn) ToolResponses() []string {
 	if _, closed := conn.ClosedAt(); !closed && strings.HasSuffix(conn.Setup.Model, "gemini-3.8-live") {
 		time.Sleep(150 * time.Millisecond) // the bridge sends answers at the end of the turn with the calls
@@ -351,8 +371,8 @@ func (conn *Conn) ToolResponses() []string {
 	return list
 }
 
-// ClosedAt reports whether the bridge has closed the connection, and when.
-func (conn *Conn) ClosedAt() (time.Time, bool) {
+// ClosedAt waits until the bridge is idle, and reports whether the bridge has closed the connection, and when.
+func (conn *Conn) ClosedAt() (at time.Time, isClosed bool) {
 	synctest.Wait()
 	conn.mu.Lock()
 	defer conn.mu.Unlock()
@@ -422,7 +442,8 @@ func (conn *Conn) InterruptTurn() {
 	conn.SendContent(`"turnComplete":true`)
 }
 
-// OnInput calls f with each message of the bridge from now on. If f sends messages, the test itself must send none.
+// OnInput makes the connection call f with each message that the bridge sends from now on. If f sends messages, the
+// test itself must send none.
 func (conn *Conn) OnInput(f func(Input)) {
 	conn.mu.Lock()
 	defer conn.mu.Unlock()
@@ -432,7 +453,7 @@ func (conn *Conn) OnInput(f func(Input)) {
 // DropConnection ends the connection without a close frame.
 func (conn *Conn) DropConnection() { _ = conn.ws.NetConn().Close() }
 
-// StopReading stops reading after one more message.
+// StopReading makes the connection stop reading after one more message.
 func (conn *Conn) StopReading() {
 	conn.mu.Lock()
 	defer conn.mu.Unlock()
@@ -477,7 +498,7 @@ func (conn *Conn) AssertToolResponses(want ...string) {
 	}
 }
 
-// CallTool calls one function with arguments.
+// CallTool calls one function with arguments, and waits until the bridge is idle.
 func (conn *Conn) CallTool(id, name, args string) {
 	conn.t.Helper()
 	conn.Send(`{"toolCall":{"functionCalls":[{"id":%q,"name":%q,"args":%s}]}}`, id, name, args)
@@ -510,8 +531,8 @@ func (conn *Conn) ReceivedPictures() []string {
 	return got
 }
 
-// AssertDialledFor checks the temperature and the resumption handle in the setup of a connection.
-func (conn *Conn) AssertDialledFor(temperature, handle string) *Conn {
+// AssertSetup checks the temperature and the resumption handle in the setup of a connection.
+func (conn *Conn) AssertSetup(temperature, handle string) *Conn {
 	conn.t.Helper()
 	if got := conn.Setup.SessionResumption.Handle; conn.Setup.GenerationConfig.Temperature.String() != temperature || got != handle {
 		conn.t.Errorf("dialled for %q with handle %q, want %q with %q", conn.Setup.GenerationConfig.Temperature, got, temperature, handle)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Lateness measures how late this machine runs timers during a test in real time. On a busy machine, durations say
-// nothing.
+// Lateness measures how late this machine runs timers during a test in real time. If they are late, measured durations
+// show only that the machine is busy.
 type Lateness struct {
 	mu      sync.Mutex
 	start   time.Time
@@ -15,10 +15,10 @@ type Lateness struct {
 	longest time.Duration // longest delay of a tick
 }
 
-// lateTick is the measuring interval: as short as the shortest interval that tests judge.
+// lateTick is the interval between two timers. It is as short as the shortest interval that tests judge.
 const lateTick = 5 * time.Millisecond
 
-// MeasureLateness measures until the test ends.
+// MeasureLateness starts a measurement that ends with the test.
 func MeasureLateness(t testing.TB) *Lateness {
 	l := &Lateness{start: time.Now()}
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -34,7 +34,7 @@ func MeasureLateness(t testing.TB) *Lateness {
 			case <-timer.C:
 			}
 			now := time.Now()
-			l.add(now.Sub(due))
+			l.record(now.Sub(due))
 			due = now.Add(lateTick)
 			timer.Reset(lateTick)
 		}
@@ -43,22 +43,22 @@ func MeasureLateness(t testing.TB) *Lateness {
 	return l
 }
 
-func (l *Lateness) add(late time.Duration) {
+func (l *Lateness) record(delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.total += late
-	l.longest = max(l.longest, late)
+	l.total += delay
+	l.longest = max(l.longest, delay)
 }
 
-// CanJudge reports whether a limit of d can be judged, else logs why not. Each timer must be late by less than d/4. All
-// timers together must be late by less than a fifth of the time. On a quiet machine they are late by 5 %, with four
-// busy processes per core by 40 to 80 %.
-func (l *Lateness) CanJudge(t testing.TB, d time.Duration) bool {
+// CanJudge reports whether the machine was quiet enough to judge a time limit. Otherwise it logs the reason. Each timer
+// must have been late by less than limit/4, and the delays of all timers must add up to less than a fifth of the
+// elapsed time. They add up to 5 % on a quiet machine, and to 40 to 80 % with four busy processes per core.
+func (l *Lateness) CanJudge(t testing.TB, limit time.Duration) bool {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	elapsed := time.Since(l.start)
-	if l.longest < d/4 && l.total < elapsed/5 {
+	if l.longest < limit/4 && l.total < elapsed/5 {
 		return true
 	}
 	t.Logf("not judged: of %v this machine was late by %v in all, and by %v at once", elapsed, l.total, l.longest)

@@ -25,8 +25,8 @@ type Burst struct {
 	Length float64 `json:"length"` // mean number of packets in a row, at least 1
 }
 
-// Path is one direction of a bad network. A seeded random source decides, so the n-th packet has the same fate in every
-// run.
+// Path is one direction of a bad network. It decides with a seeded random source, so that it treats the n-th packet in
+// the same way in every run.
 type Path struct {
 	mu            sync.Mutex
 	random        *rand.Rand
@@ -36,13 +36,14 @@ type Path struct {
 	blackoutUntil time.Time // packets sent before this time are lost
 }
 
-// NewPath returns an unimpaired path. For the two directions of a network, use the same seed and two values of direction.
+// NewPath returns an unimpaired path. For the two directions of a network, use the same seed and different values of
+// direction.
 func NewPath(seed, direction uint64) *Path {
 	return &Path{random: rand.New(rand.NewPCG(seed, direction))}
 }
 
-// Set changes the impairment for the packets sent from now on.
-func (p *Path) Set(impairment Impairment) {
+// SetImpairment changes the impairment for the packets sent from now on.
+func (p *Path) SetImpairment(impairment Impairment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.impairment = impairment
@@ -55,8 +56,8 @@ func (p *Path) Blackout(until time.Time) {
 	p.blackoutUntil = until
 }
 
-// Send decides when a packet that is sent now arrives, in 0, 1 or 2 copies. It draws the same number of random numbers for
-// each packet, so that a new impairment does not change the random numbers of later packets.
+// Send decides when a packet that is sent now arrives, in 0, 1 or 2 copies. For each packet it draws the same number of
+// random numbers, so that the numbers for later packets do not depend on the impairment.
 func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,17 +84,17 @@ func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	return arrives, copies
 }
 
-// advanceBurst decides about the next packet's burst of losses, and reports whether that packet is lost. A burst lasts
-// Length packets on average. The share of packets in bursts is Loss.
-func (p *Path) advanceBurst(turn float64) bool {
+// advanceBurst begins or ends a burst of losses, or continues it. It reports whether the next packet is lost in a
+// burst. A burst lasts Length packets on average. Loss is the share of all packets that are lost in bursts.
+func (p *Path) advanceBurst(random float64) (isLost bool) {
 	b := &p.impairment.Burst
 	switch {
 	case b.Loss <= 0:
 		p.inBurst = false
 	case p.inBurst:
-		p.inBurst = turn >= 1/max(b.Length, 1)
+		p.inBurst = random >= 1/max(b.Length, 1)
 	default:
-		p.inBurst = turn < b.Loss/(1-b.Loss)/max(b.Length, 1)
+		p.inBurst = random < b.Loss/(1-b.Loss)/max(b.Length, 1)
 	}
 	return p.inBurst
 }

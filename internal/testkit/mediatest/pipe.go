@@ -25,7 +25,8 @@ type Packet struct {
 	arrives time.Time
 }
 
-// maxQueued bounds the packets in flight; more are lost. It is enough for the loopback at full speed with a delay of seconds.
+// maxQueued bounds the packets in flight. Packets beyond it are lost. It is large enough for the full speed of the
+// loopback interface with a delay of several seconds.
 const maxQueued = 1 << 16
 
 // NewPipe returns a pipe that calls deliver for each packet when it arrives.
@@ -72,7 +73,7 @@ func (p *Pipe) Run(ctx context.Context) {
 			return
 		}
 		for {
-			next, wait := p.next()
+			next, wait := p.takeNext()
 			if wait > 0 {
 				timer.Reset(wait)
 			}
@@ -84,9 +85,9 @@ func (p *Pipe) Run(ctx context.Context) {
 	}
 }
 
-// next removes and returns the first packet if it has arrived. Otherwise it returns how long to wait for it, or 0 if the queue
+// takeNext removes and returns the first packet if it has arrived. Otherwise it returns how long to wait for it, or 0 if the queue
 // is empty.
-func (p *Pipe) next() (next Packet, wait time.Duration) {
+func (p *Pipe) takeNext() (next Packet, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) == 0 {

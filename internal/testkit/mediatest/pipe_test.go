@@ -24,7 +24,7 @@ func send(t *testing.T, seed uint64, profile Impairment, n int, during func(i in
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		path := NewPath(seed, 0)
-		path.Set(profile)
+		path.SetImpairment(profile)
 		start := time.Now()
 		pipe := NewPipe(path, func(p Packet) {
 			i := int(binary.BigEndian.Uint32(p.Data))

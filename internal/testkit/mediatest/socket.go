@@ -24,7 +24,7 @@ type Socket struct {
 
 var _ net.PacketConn = (*Socket)(nil)
 
-// NewSocket puts an unimpaired network around a socket and takes ownership of it.
+// NewSocket puts an unimpaired network around a socket. It takes ownership of the socket.
 func NewSocket(inner net.PacketConn, seed uint64) *Socket {
 	const unread = 1024 // packets buffered before more are lost, as at a real socket
 	c := &Socket{conn: inner, inbox: make(chan Packet, unread)}
@@ -44,10 +44,10 @@ func NewSocket(inner net.PacketConn, seed uint64) *Socket {
 	return c
 }
 
-// Set sets the impairment for sent and received packets.
-func (s *Socket) Set(up, down Impairment) {
-	s.up.Set(up)
-	s.down.Set(down)
+// SetImpairments sets the impairment for sent and received packets.
+func (s *Socket) SetImpairments(up, down Impairment) {
+	s.up.SetImpairment(up)
+	s.down.SetImpairment(down)
 }
 
 // Blackout makes the network lose packets in both directions from now until the given time.

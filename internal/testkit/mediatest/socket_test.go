@@ -39,18 +39,18 @@ func TestSocket(t *testing.T) {
 		t.Errorf("from %v, want %v", from, c.LocalAddr())
 	}
 	say(far, c, "down")
-	c.Set(Impairment{Delay: 100 * time.Millisecond}, Impairment{})
+	c.SetImpairments(Impairment{Delay: 100 * time.Millisecond}, Impairment{})
 	began := time.Now()
 	say(c, far, "late")
 	if took := time.Since(began); took < 100*time.Millisecond {
 		t.Errorf("a delay of %v, want 100 ms", took)
 	}
-	c.Set(Impairment{}, Impairment{})
+	c.SetImpairments(Impairment{}, Impairment{})
 
-	c.Set(Impairment{Down: true}, Impairment{})
+	c.SetImpairments(Impairment{Down: true}, Impairment{})
 	if _, err := c.WriteTo([]byte("lost"), far.LocalAddr()); err != nil {
 		t.Fatal(err)
 	}
-	c.Set(Impairment{}, Impairment{})
+	c.SetImpairments(Impairment{}, Impairment{})
 	say(c, far, "next") // only this packet arrives, not those that were lost before
 }

@@ -35,7 +35,7 @@ func Start() (*Server, error) {
 // startTimeout limits how long a redis-server may take to respond, on a busy machine.
 const startTimeout = 10 * time.Second
 
-// Restart starts the server again after Kill, without its data.
+// Restart starts the server again after Kill, without its data. It blocks until the server accepts connections.
 func (s *Server) Restart() error {
 	os.Remove(s.socket)
 	s.cmd = exec.Command("redis-server", "--port", "0", "--unixsocket", s.socket, "--save", "", "--appendonly", "no", "--dir", s.folder)
@@ -83,8 +83,8 @@ type Proxy struct {
 	conns       map[net.Conn]bool
 }
 
-// Proxy opens a proxy of the server. Close releases it.
-func (s *Server) Proxy() (*Proxy, error) {
+// OpenProxy opens a proxy of the server. Close releases it.
+func (s *Server) OpenProxy() (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -105,12 +105,12 @@ func (s *Server) Proxy() (*Proxy, error) {
 // URL returns the address of the proxy.
 func (p *Proxy) URL() string { return "redis://" + p.listener.Addr().String() }
 
-// SetBlackhole makes the proxy drop all data silently. With on false it closes the open connections, and forwards the data of new
-// ones.
-func (p *Proxy) SetBlackhole(on bool) {
+// SetBlackhole makes the proxy drop all data silently. If isOn is false, it closes the open connections, and forwards
+// data of new connections again.
+func (p *Proxy) SetBlackhole(isOn bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.isBlackhole = on; !on {
+	if p.isBlackhole = isOn; !isOn {
 		for c := range p.conns {
 			c.Close()
 		}
@@ -135,8 +135,9 @@ func (p *Proxy) Close() {
 	p.running.Wait()
 }
 
-// trackConn registers a connection to be closed with the proxy. The returned function closes it.
-func (p *Proxy) trackConn(c net.Conn) (forget func()) {
+// trackConn registers a connection, so that it is closed with the proxy. closeConn closes it earlier, and unregisters
+// it.
+func (p *Proxy) trackConn(c net.Conn) (closeConn func()) {
 	p.mu.Lock()
 	p.conns[c] = true
 	p.mu.Unlock()

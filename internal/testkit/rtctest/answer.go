@@ -10,7 +10,8 @@ import (
 )
 
 // CheckAnswer returns an error if an answer to an offer violates RFC 3264, 8829, 8839, 8853 or 9143. It shares no code
-// with the gateway. Pion's strict parser reads only the answer, because it rejects some clients' offers.
+// with the gateway. It parses the answer with Pion's strict parser. The offer has a lenient parser, because Pion's
+// rejects the offers of some clients.
 func CheckAnswer(offer, answer string) error {
 	var a sdp.SessionDescription
 	if err := a.UnmarshalString(answer); err != nil {
@@ -21,7 +22,7 @@ func CheckAnswer(offer, answer string) error {
 			return fmt.Errorf("the line %q", line)
 		}
 	}
-	o := readOffer(offer)
+	o := parseOffer(offer)
 	if len(o.sections) != len(a.MediaDescriptions) {
 		return fmt.Errorf("%d sections are answered with %d", len(o.sections), len(a.MediaDescriptions))
 	}
@@ -55,8 +56,8 @@ type offerSection struct {
 	lines  []string
 }
 
-// readOffer reads the lines of an offer.
-func readOffer(text string) (o offerText) {
+// parseOffer splits an offer into the attributes of the session and its sections.
+func parseOffer(text string) (o offerText) {
 	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		line = strings.TrimSpace(line)
 		attribute, isAttribute := strings.CutPrefix(line, "a=")
@@ -74,10 +75,13 @@ func readOffer(text string) (o offerText) {
 	return o
 }
 
-func (s offerSection) value(key string) (value string, ok bool) { return valueOf(s.lines, key) }
+func (s offerSection) attribute(key string) (value string, ok bool) {
+	return firstAttribute(s.lines, key)
+}
 
-// valueOf returns the value of the first attribute with a name, and false if there is none.
-func valueOf(lines []string, key string) (string, bool) {
+// firstAttribute returns the value of the first attribute with this name. It returns false if no attribute has the
+// name.
+func firstAttribute(lines []string, key string) (value string, ok bool) {
 	for _, l := range lines {
 		if name, value, _ := strings.Cut(l, ":"); strings.TrimSpace(name) == key {
 			return strings.TrimSpace(value), true
@@ -86,9 +90,9 @@ func valueOf(lines []string, key string) (string, bool) {
 	return "", false
 }
 
-// groupOf returns the BUNDLE group that a section is in.
-func (o offerText) groupOf(s offerSection) []string {
-	mid, _ := s.value("mid")
+// bundleOf returns the BUNDLE group that a section is in.
+func (o offerText) bundleOf(s offerSection) []string {
+	mid, _ := s.attribute("mid")
 	for _, l := range o.session {
 		value, ok := strings.CutPrefix(l, "group:")
 		if fields := strings.Fields(value); ok && mid != "" && len(fields) > 0 && fields[0] == "BUNDLE" && slices.Contains(fields[1:], mid) {
@@ -126,7 +130,7 @@ func (c answerCheck) checkBundle() error {
 		}
 		return nil
 	}
-	offered := c.offer.groupOf(c.offer.sections[c.accepted[0]])
+	offered := c.offer.bundleOf(c.offer.sections[c.accepted[0]])
 	if offered == nil {
 		if len(groups) > 0 || len(c.accepted) > 1 {
 			return fmt.Errorf("without a group %d sections are accepted, in %q", len(c.accepted), groups)
@@ -139,7 +143,7 @@ func (c answerCheck) checkBundle() error {
 	var want []string // in the offer's order (RFC 9143 section 7.3.1)
 	for _, mid := range offered {
 		for _, i := range c.accepted {
-			if m, _ := c.offer.sections[i].value("mid"); m == mid && !slices.Contains(want, mid) {
+			if m, _ := c.offer.sections[i].attribute("mid"); m == mid && !slices.Contains(want, mid) {
 				want = append(want, mid)
 			}
 		}
@@ -151,7 +155,7 @@ func (c answerCheck) checkBundle() error {
 	return nil
 }
 
-// tagIndex returns the section that carries the transport.
+// tagIndex returns the index of the section whose transport all bundled sections use, or -1 if no section is accepted.
 func (c answerCheck) tagIndex() int {
 	value, _ := c.answer.Attribute("group")
 	if fields := strings.Fields(value); len(fields) > 1 {
@@ -173,13 +177,13 @@ func (c answerCheck) checkSection(o offerSection, m *sdp.MediaDescription) error
 	if m.MediaName.Media != o.fields[0] || strings.Join(m.MediaName.Protos, "/") != o.fields[2] {
 		errs = append(errs, fmt.Errorf("%v answers %v", m.MediaName, o.fields))
 	}
-	wantMid, offered := o.value("mid")
+	wantMid, offered := o.attribute("mid")
 	if mid, ok := m.Attribute("mid"); mid != wantMid || ok != (offered && wantMid != "") {
 		errs = append(errs, fmt.Errorf("the mid is %q, want %q", mid, wantMid))
 	}
-	_, only := o.value("bundle-only")
+	_, only := o.attribute("bundle-only")
 	zero := strings.TrimLeft(strings.Split(o.fields[1], "/")[0], "0") == ""
-	if zero && !(only && c.offer.groupOf(o) != nil) && m.MediaName.Port.Value != 0 {
+	if zero && !(only && c.offer.bundleOf(o) != nil) && m.MediaName.Port.Value != 0 {
 		errs = append(errs, errors.New("what was taken back is accepted"))
 	}
 	if len(m.MediaName.Formats) == 0 {
@@ -235,9 +239,9 @@ func (c answerCheck) checkTransport(i int, m *sdp.MediaDescription) error {
 	has("ice-ufrag")
 	has("ice-pwd")
 	has("fingerprint")
-	offered, ok := c.offer.sections[c.tagIndex()].value("setup")
+	offered, ok := c.offer.sections[c.tagIndex()].attribute("setup")
 	if !ok {
-		offered, _ = valueOf(c.offer.session, "setup")
+		offered, _ = firstAttribute(c.offer.session, "setup")
 	}
 	if setup := has("setup"); setup != "active" && setup != "passive" || setup == offered {
 		errs = append(errs, fmt.Errorf("setup is %q, to %q", setup, offered))
@@ -276,7 +280,7 @@ func (c answerCheck) checkMedia(o offerSection, m *sdp.MediaDescription) error {
 	for _, a := range m.Attributes {
 		switch a.Key {
 		case "rtcp-mux", "rtcp-rsize":
-			if _, ok := o.value(a.Key); !ok {
+			if _, ok := o.attribute(a.Key); !ok {
 				errs = append(errs, fmt.Errorf("%s was not offered", a.Key))
 			}
 		case "extmap":

@@ -19,7 +19,7 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// Payload types, as Chromium numbers them.
+// Payload types, with the numbers that Chromium uses.
 const (
 	OpusType = 111
 	REDType  = 63
@@ -64,8 +64,8 @@ type Caller struct {
 	running           sync.WaitGroup
 }
 
-// NewAPI returns a Pion API with the codecs, interceptors and network of o. mux wraps the socket of o; it is nil
-// without one.
+// NewAPI returns a Pion API with the codecs, interceptors and network of o. mux wraps o.Socket, and is nil if o.Socket
+// is nil.
 func NewAPI(o Options) (api *webrtc.API, mux ice.UDPMux, err error) {
 	var settings webrtc.SettingEngine
 	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
@@ -117,15 +117,15 @@ func New(o Options) (*Caller, error) {
 	if c.PC, err = o.API.NewPeerConnection(webrtc.Configuration{}); err != nil {
 		return nil, err
 	}
-	if err := c.prepare(o); err != nil {
+	if err := c.addMediaAndChannel(o); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// prepare adds the microphone, receiver and data channel to the connection.
-func (c *Caller) prepare(o Options) (err error) {
+// addMediaAndChannel adds the microphone, receiver and data channel to the connection.
+func (c *Caller) addMediaAndChannel(o Options) (err error) {
 	connected, failed := sync.OnceFunc(func() { close(c.connected) }), sync.OnceFunc(func() { close(c.failed) })
 	c.PC.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		switch s {
@@ -179,7 +179,8 @@ type rtcpReader interface {
 	Read(b []byte) (int, interceptor.Attributes, error)
 }
 
-// DiscardRTCP reads RTCP until the connection is closed: Pion handles reports and NACKs only while they are read.
+// DiscardRTCP reads RTCP packets until the connection is closed, because Pion handles reports and NACKs only if the
+// application reads them.
 func DiscardRTCP(from rtcpReader) {
 	for buf := make([]byte, 1500); ; {
 		if _, _, err := from.Read(buf); err != nil {
@@ -188,10 +189,10 @@ func DiscardRTCP(from rtcpReader) {
 	}
 }
 
-// Connected is closed when WebRTC is connected.
+// Connected returns a channel that is closed when WebRTC is connected.
 func (c *Caller) Connected() <-chan struct{} { return c.connected }
 
-// Failed is closed when the connection is lost, which Pion detects after 5 s.
+// Failed returns a channel that is closed when the connection is lost. Pion detects the loss after 5 s.
 func (c *Caller) Failed() <-chan struct{} { return c.failed }
 
 // Offer returns an offer with all candidates. If restart is true, the offer restarts ICE.
@@ -212,12 +213,12 @@ func (c *Caller) Offer(ctx context.Context, restart bool) (sdp string, err error
 	}
 }
 
-// Answer applies the answer to the offer.
-func (c *Caller) Answer(sdp string) error {
+// SetAnswer applies the answer to the offer.
+func (c *Caller) SetAnswer(sdp string) error {
 	return c.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: sdp})
 }
 
-// Speak sends a packet with 20 ms of Opus. Until WebRTC is connected, it drops the packets.
+// Speak sends a packet with 20 ms of Opus. It drops the packet if WebRTC is not connected yet.
 func (c *Caller) Speak(opus []byte) error {
 	c.next.SequenceNumber++
 	c.next.Timestamp += 960
@@ -229,14 +230,14 @@ func (c *Caller) Speak(opus []byte) error {
 	return c.Mic.WriteRTP(&rtp.Packet{Header: c.next, Payload: payload})
 }
 
-// PackRED prepends a copy of before, the previous packet of 20 ms. Its header (RFC 2198, section 3) has a flag, the
-// payload type, the time offset (14 bits) and the length (10 bits).
-func PackRED(before, packet []byte) []byte {
+// PackRED prepends a copy of the previous packet, which has 20 ms. The header of the copy (RFC 2198, section 3) has a
+// flag, the payload type, the time offset (14 bits) and the length (10 bits).
+func PackRED(previous, packet []byte) []byte {
 	var header []byte
-	if len(before) > 0 {
-		header = binary.BigEndian.AppendUint32(nil, 1<<31|OpusType<<24|960<<10|uint32(len(before)))
+	if len(previous) > 0 {
+		header = binary.BigEndian.AppendUint32(nil, 1<<31|OpusType<<24|960<<10|uint32(len(previous)))
 	}
-	return slices.Concat(header, []byte{OpusType}, before, packet)
+	return slices.Concat(header, []byte{OpusType}, previous, packet)
 }
 
 // Close hangs up, and waits until all of the caller's goroutines have ended.

@@ -47,7 +47,7 @@ type Error int
 
 func (e Error) Error() string { return "opus: " + C.GoString(C.opus_strerror(C.int(e))) }
 
-func asError(code C.int) error {
+func toError(code C.int) error {
 	if code < 0 {
 		return Error(code)
 	}
@@ -75,13 +75,13 @@ func NewEncoder(rate, channels int, application Application) (*Encoder, error) {
 		return nil, err
 	}
 	e := &Encoder{make([]byte, C.opus_encoder_get_size(C.int(channels))), channels}
-	if err := asError(C.opus_encoder_init(e.c(), C.opus_int32(rate), C.int(channels), C.int(application))); err != nil {
+	if err := toError(C.opus_encoder_init(e.handle(), C.opus_int32(rate), C.int(channels), C.int(application))); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *Encoder) c() *C.OpusEncoder { return (*C.OpusEncoder)(unsafe.Pointer(&e.state[0])) }
+func (e *Encoder) handle() *C.OpusEncoder { return (*C.OpusEncoder)(unsafe.Pointer(&e.state[0])) }
 
 // Encode encodes one frame of 2.5, 5, 10, 20, 40 or 60 ms into buf, and returns the length of the packet. The samples of two
 // channels are interleaved.
@@ -89,15 +89,15 @@ func (e *Encoder) Encode(pcm []int16, buf []byte) (int, error) {
 	if len(pcm) == 0 || len(buf) == 0 {
 		return 0, errEmpty
 	}
-	n := C.opus_encode(e.c(), (*C.opus_int16)(&pcm[0]), C.int(len(pcm)/e.channels), (*C.uchar)(&buf[0]), C.opus_int32(len(buf)))
-	return max(0, int(n)), asError(C.int(n))
+	n := C.opus_encode(e.handle(), (*C.opus_int16)(&pcm[0]), C.int(len(pcm)/e.channels), (*C.uchar)(&buf[0]), C.opus_int32(len(buf)))
+	return max(0, int(n)), toError(C.int(n))
 }
 
-func (e *Encoder) set(request C.int, value int) error {
-	return asError(C.set_encoder_option(e.c(), request, C.opus_int32(value)))
+func (e *Encoder) setOption(request C.int, value int) error {
+	return toError(C.set_encoder_option(e.handle(), request, C.opus_int32(value)))
 }
 
-func toInt(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}
@@ -105,27 +105,31 @@ func toInt(b bool) int {
 }
 
 // SetBitrate sets the bitrate in bits a second.
-func (e *Encoder) SetBitrate(bitrate int) error { return e.set(C.OPUS_SET_BITRATE_REQUEST, bitrate) }
+func (e *Encoder) SetBitrate(bitrate int) error {
+	return e.setOption(C.OPUS_SET_BITRATE_REQUEST, bitrate)
+}
 
 // SetComplexity sets the effort of the encoder, between 0 and 10.
 func (e *Encoder) SetComplexity(complexity int) error {
-	return e.set(C.OPUS_SET_COMPLEXITY_REQUEST, complexity)
+	return e.setOption(C.OPUS_SET_COMPLEXITY_REQUEST, complexity)
 }
 
 // SetInBandFEC makes each packet carry a copy of the previous one, if a loss is expected.
-func (e *Encoder) SetInBandFEC(on bool) error { return e.set(C.OPUS_SET_INBAND_FEC_REQUEST, toInt(on)) }
+func (e *Encoder) SetInBandFEC(on bool) error {
+	return e.setOption(C.OPUS_SET_INBAND_FEC_REQUEST, boolToInt(on))
+}
 
 // SetPacketLoss sets the expected loss in percent.
 func (e *Encoder) SetPacketLoss(percent int) error {
-	return e.set(C.OPUS_SET_PACKET_LOSS_PERC_REQUEST, percent)
+	return e.setOption(C.OPUS_SET_PACKET_LOSS_PERC_REQUEST, percent)
 }
 
 // SetDTX makes the encoder send almost nothing during silence.
-func (e *Encoder) SetDTX(on bool) error { return e.set(C.OPUS_SET_DTX_REQUEST, toInt(on)) }
+func (e *Encoder) SetDTX(on bool) error { return e.setOption(C.OPUS_SET_DTX_REQUEST, boolToInt(on)) }
 
 // SetMaxBandwidth limits the audio bandwidth.
 func (e *Encoder) SetMaxBandwidth(b Bandwidth) error {
-	return e.set(C.OPUS_SET_MAX_BANDWIDTH_REQUEST, int(b))
+	return e.setOption(C.OPUS_SET_MAX_BANDWIDTH_REQUEST, int(b))
 }
 
 // Decoder is an Opus decoder.
@@ -140,13 +144,13 @@ func NewDecoder(rate, channels int) (*Decoder, error) {
 		return nil, err
 	}
 	d := &Decoder{make([]byte, C.opus_decoder_get_size(C.int(channels))), channels}
-	if err := asError(C.opus_decoder_init(d.c(), C.opus_int32(rate), C.int(channels))); err != nil {
+	if err := toError(C.opus_decoder_init(d.handle(), C.opus_int32(rate), C.int(channels))); err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *Decoder) c() *C.OpusDecoder { return (*C.OpusDecoder)(unsafe.Pointer(&d.state[0])) }
+func (d *Decoder) handle() *C.OpusDecoder { return (*C.OpusDecoder)(unsafe.Pointer(&d.state[0])) }
 
 // Decode decodes a packet into pcm, and returns the number of samples of each channel. It returns an error if pcm is too short.
 func (d *Decoder) Decode(packet []byte, pcm []int16) (int, error) {
@@ -162,8 +166,8 @@ func (d *Decoder) Conceal(pcm []int16) error {
 	return err
 }
 
-// DecodeFEC fills pcm in place of a lost packet, whose duration pcm has. packet is the next one, and may carry a copy
-// of the lost one.
+// DecodeFEC fills pcm in place of a lost packet. The length of pcm is the duration of that packet. The argument packet
+// is the next packet, which may carry a copy of the lost one.
 func (d *Decoder) DecodeFEC(packet []byte, pcm []int16) error {
 	if len(packet) == 0 {
 		return errEmpty
@@ -176,7 +180,7 @@ func (d *Decoder) decode(packet []byte, pcm []int16, fec C.int) (int, error) {
 	if len(pcm) == 0 {
 		return 0, errEmpty
 	}
-	n := C.opus_decode(d.c(), (*C.uchar)(unsafe.SliceData(packet)), C.opus_int32(len(packet)),
+	n := C.opus_decode(d.handle(), (*C.uchar)(unsafe.SliceData(packet)), C.opus_int32(len(packet)),
 		(*C.opus_int16)(&pcm[0]), C.int(len(pcm)/d.channels), fec)
-	return max(0, int(n)), asError(n)
+	return max(0, int(n)), toError(n)
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/internal/testkit"
@@ -16,11 +15,11 @@ import (
 // of every test serves this protocol.
 var Conformance = testkit.Conformance{
 	Name:    "web",
-	Talkers: map[string]testkit.Talker{"web": {Begin: talk}},
+	Talkers: map[string]testkit.Talker{"web": {Begin: dialSpeaker}},
 	SoundClients: map[string]testkit.SoundClient{
-		"web": {Begin: beginSound}, "web by WebRTC": {Begin: beginSoundByWebRTC, ByWebRTC: true},
+		"web": {Begin: dialSoundCall}, "web by WebRTC": {Begin: dialSoundCallByWebRTC, ByWebRTC: true},
 	},
-	AnswerOffer: answerOffer,
+	PostOffer: postOffer,
 	FillQueues: map[string]func(*testing.T, *testkit.Gateway) func(){
 		"web": fillQueues, "web, by data channel": fillQueuesByChannel,
 	},
@@ -33,13 +32,13 @@ func dial(t *testing.T, l *testkit.LockedGateway, token string) *testkit.Client 
 	return c
 }
 
-func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
+func dialSpeaker(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
 	return testkit.NewSocketSpeaker(
 		dial(t, l, token), "GEMINI_DISCONNECTED", string(testkit.EncodeMessage("SEND_MESSAGE", testkit.TextPayload("More."))),
 	)
 }
 
-func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
+func dialSoundCall(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
 	c := dial(t, l, token)
 	return testkit.SoundCall{
 		Client: c, Rate: 16000,
@@ -51,7 +50,7 @@ func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.So
 	}
 }
 
-func beginSoundByWebRTC(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
+func dialSoundCallByWebRTC(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
 	c := dial(t, l, token)
 	p := testkit.NewPhone(t, c, testkit.PhoneOptions{Dtx: true})
 	p.Negotiate(false)
@@ -63,7 +62,7 @@ func beginSoundByWebRTC(t *testing.T, l *testkit.LockedGateway, token string) te
 	}
 }
 
-func answerOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
+func postOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
 	c := testkit.OpenConversation(t, g, `{}`)
 	defer testkit.DropConnection(c)
 	c.Send("WEBRTC_OFFER", string(testkit.Must(json.Marshal(map[string]string{"sdp": offer}))))
@@ -96,7 +95,7 @@ func fillQueuesByChannel(t *testing.T, g *testkit.Gateway) (leave func()) {
 	c, p := testkit.DialPhone(t, g, `{}`, testkit.PhoneOptions{Channel: true})
 	for n := range testkit.MoreThanAnyQueue {
 		if n%100 == 0 {
-			c.SendFrame(websocket.TextMessage, []byte(EncodeOffer(t, p, false)))
+			c.SendTextFrame(EncodeOffer(t, p, false))
 		}
 		p.Send("SEND_REALTIME_INPUT", `{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}`)
 	}

@@ -17,8 +17,8 @@ import (
 const (
 	// MaxControl limits a message without an image, in bytes.
 	MaxControl = 1 << 20
-	// maxHead is the length of the beginning, in bytes, that must contain the type if a message is longer than
-	// MaxControl.
+	// maxHead is a length in bytes. If a message is longer than MaxControl, its type must be within the first maxHead
+	// bytes.
 	maxHead = 64 << 10
 	// maxImage limits an image, in bytes. Base64 makes it a third longer.
 	maxImage = 8 << 20
@@ -26,8 +26,8 @@ const (
 	maxLarge = maxImage/3*4 + MaxControl/4
 	// maxCandidate limits a candidate line, in bytes. Typical lines have about 120.
 	maxCandidate = 1 << 10
-	// maxAnswers limits the tool responses in one message: twice the calls that can be open. A client may also answer
-	// calls that were just cancelled.
+	// maxAnswers limits the tool responses in one message. It is twice the number of calls that can be open, because a
+	// client may also answer calls that were just cancelled.
 	maxAnswers = 64
 	// maxID limits the ID of a message, in bytes: enough for a UUID with a prefix. The bridge remembers some hundreds of IDs.
 	maxID = 128
@@ -59,7 +59,7 @@ func ReadMessage(r io.Reader, _ bool) ([]byte, error) {
 	if text.Len() <= MaxControl {
 		return text.Bytes(), nil
 	}
-	if err := checkLong(text.Bytes()); err != nil {
+	if err := checkLargeType(text.Bytes()); err != nil {
 		return nil, err
 	}
 	if _, err := text.ReadFrom(io.LimitReader(r, maxLarge+1-int64(text.Len()))); err != nil {
@@ -71,9 +71,9 @@ func ReadMessage(r io.Reader, _ bool) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// checkLong returns an error unless a message of this type may be longer than 1 MiB. text may be only the beginning of
-// the message: the type must be in its first maxHead bytes.
-func checkLong(text []byte) error {
+// checkLargeType returns an error unless the type of a message permits more than 1 MiB. text may be only the beginning
+// of the message, because the type must be within the first maxHead bytes.
+func checkLargeType(text []byte) error {
 	switch kind := typeIn(text[:min(maxHead, len(text))]); {
 	case kind == "":
 		return BadField("type", fmt.Sprintf("must be in the first %d bytes of a message of more than %d bytes", maxHead, MaxControl))
@@ -97,7 +97,7 @@ func typeIn(head []byte) (kind string) {
 // ParseMessage parses a client's message except its payload, and rejects a message that is too long. The result refers to raw.
 func ParseMessage(raw []byte) (ClientMessage, error) {
 	m := ClientMessage{length: len(raw)}
-	if _, err := readFields(raw, "", map[string]any{"type": &m.Type, "id": &m.ID, "payload": &m.Payload}); err != nil {
+	if _, err := parseFields(raw, "", map[string]any{"type": &m.Type, "id": &m.ID, "payload": &m.Payload}); err != nil {
 		return m, err
 	}
 	if m.Type == "" {
@@ -115,10 +115,10 @@ func ParseMessage(raw []byte) (ClientMessage, error) {
 	return m, nil // the limit also depends on the size of its media, checked later
 }
 
-// checkLength returns an error if the message without its media is longer than MaxControl. media is the length of the
-// media in the message, in bytes.
-func (m ClientMessage) checkLength(media int) error {
-	if m.length-media > MaxControl {
+// checkLength returns an error if the message without its media is longer than MaxControl. mediaBytes is the length of
+// the media in the message.
+func (m ClientMessage) checkLength(mediaBytes int) error {
+	if m.length-mediaBytes > MaxControl {
 		return tooLong(m.Type, MaxControl)
 	}
 	return nil
@@ -143,17 +143,17 @@ func (m ClientMessage) DecodePayload(v any) error {
 	return nil
 }
 
-// readFields parses an object whose path in the message is at. The map into has a pointer for the value of each known
-// field; null leaves the value unchanged. A *json.RawMessage gets a part of raw that is not validated, which is faster.
-// The result others lists the paths of all unknown fields.
-func readFields(raw json.RawMessage, at string, into map[string]any) (others []string, err error) {
-	path := func(name []byte) string { return strings.TrimPrefix(at+"."+string(name), ".") }
+// parseFields parses an object. parentPath is the path of the object in the message. targets maps each known field to a
+// pointer for its value. null leaves a value unchanged. A *json.RawMessage is set to a part of raw without validation,
+// which is faster. unknownPaths lists the paths of all unknown fields.
+func parseFields(raw json.RawMessage, parentPath string, targets map[string]any) (unknownPaths []string, err error) {
+	path := func(name []byte) string { return strings.TrimPrefix(parentPath+"."+string(name), ".") }
 	var bad error
 	err = wire.EachField(raw, func(name, value []byte) error {
-		target, known := into[string(name)]
+		target, known := targets[string(name)]
 		switch later, ok := target.(*json.RawMessage); {
 		case !known:
-			others = append(others, ClipText(path(name)))
+			unknownPaths = append(unknownPaths, ClipText(path(name)))
 		case string(value) == "null":
 		case ok:
 			*later = value
@@ -169,14 +169,14 @@ func readFields(raw json.RawMessage, at string, into map[string]any) (others []s
 		return nil, bad
 	case err != nil: // encoding/json produces the error text
 		var object map[string]json.RawMessage
-		return nil, badJSON(at, cmp.Or(json.Unmarshal(raw, &object), err))
+		return nil, badJSON(parentPath, cmp.Or(json.Unmarshal(raw, &object), err))
 	}
-	return others, nil
+	return unknownPaths, nil
 }
 
-// readElements splits an array into its elements, which are not validated. A nil raw counts as an empty array. Errors
-// name the array's path, the parameter at.
-func readElements(raw json.RawMessage, at string) (elements []json.RawMessage, err error) {
+// splitArray splits an array into its elements, which are not validated. A nil raw counts as an empty array. path is the
+// array's path, for errors.
+func splitArray(raw json.RawMessage, path string) (elements []json.RawMessage, err error) {
 	if raw == nil {
 		return nil, nil
 	}
@@ -185,7 +185,7 @@ func readElements(raw json.RawMessage, at string) (elements []json.RawMessage, e
 		return nil
 	})
 	if err != nil {
-		return nil, badJSON(at, cmp.Or(json.Unmarshal(raw, &elements), err))
+		return nil, badJSON(path, cmp.Or(json.Unmarshal(raw, &elements), err))
 	}
 	return elements, nil
 }
@@ -212,7 +212,8 @@ func badJSON(path string, err error) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("The message is not JSON: %v.", tools.ExplainJSON(err, ""))}
 }
 
-// ParseConnect parses CONNECT_GEMINI. It returns the session request, without its origin, and the access token, or "".
+// ParseConnect parses CONNECT_GEMINI. It returns the session request without its origin. token is the access token, or
+// "".
 func (m ClientMessage) ParseConnect() (open bridge.SessionRequest, token string, err error) {
 	var p struct {
 		Agent         string          `json:"agent"`
@@ -239,8 +240,8 @@ func (m ClientMessage) ParseConnect() (open bridge.SessionRequest, token string,
 // maxNamedFields limits the number of fields named in a warning.
 const maxNamedFields = 8
 
-// ParseTurn parses SEND_MESSAGE, a typed turn. The warning names ignored fields, at most maxNamedFields, for the
-// client's developer, or is "".
+// ParseTurn parses SEND_MESSAGE, a typed turn. warning tells the client's developer which fields were ignored. It names
+// at most maxNamedFields, and is "" if no field was ignored.
 func (m ClientMessage) ParseTurn() (turn bridge.Message, warning string, err error) {
 	var p struct {
 		Parts        []json.RawMessage `json:"parts"`
@@ -260,7 +261,7 @@ func (m ClientMessage) ParseTurn() (turn bridge.Message, warning string, err err
 	var dropped []string
 	media := 0
 	for i, raw := range p.Parts {
-		read, others, err := readPart(raw, fmt.Sprintf("payload.parts[%d]", i))
+		read, others, err := parsePart(raw, fmt.Sprintf("payload.parts[%d]", i))
 		if err != nil {
 			return turn, "", err
 		}
@@ -269,7 +270,7 @@ func (m ClientMessage) ParseTurn() (turn bridge.Message, warning string, err err
 		}
 		parts, dropped = append(parts, read...), append(dropped, others...)
 	}
-	turn.Parts = tools.Encode(parts)
+	turn.Parts = tools.EncodeOrEmpty(parts)
 	if len(dropped) > 0 {
 		names := strings.Join(dropped[:min(len(dropped), maxNamedFields)], ", ")
 		warning = fmt.Sprintf("Dropped from a typed turn, which may have only text and inlineData: %s.", names)
@@ -277,20 +278,20 @@ func (m ClientMessage) ParseTurn() (turn bridge.Message, warning string, err err
 	return turn, warning, m.checkLength(media)
 }
 
-// part holds the fields of Google's Part that a user can type or show. Other fields come from the model, have their own
-// message, or are not supported.
+// part holds the fields of Google's Part that a user can type or show. The other fields of Part come from the model,
+// are sent in other messages, or are not supported.
 type part struct {
 	Text       *string `json:"text,omitempty"`
 	InlineData *blob   `json:"inlineData,omitempty"`
 }
 
-// readPart parses an element of parts, whose path is at. Text and data become two parts: Google accepts only one of them
-// in a part. others lists the paths of ignored fields. Google would close the connection (1007) for unknown fields and
-// wrong types.
-func readPart(raw json.RawMessage, at string) (parts []part, others []string, err error) {
+// parsePart parses an element of parts. An element with text and data becomes two parts, because Google accepts only
+// one of them in a part. ignoredPaths lists the paths of ignored fields. Unknown fields and wrong types must not be
+// forwarded, because Google would close the connection (1007).
+func parsePart(raw json.RawMessage, path string) (parts []part, ignoredPaths []string, err error) {
 	var text *string
 	var data json.RawMessage
-	others, err = readFields(raw, at, map[string]any{"text": &text, "inlineData": &data, "inline_data": &data})
+	ignoredPaths, err = parseFields(raw, path, map[string]any{"text": &text, "inlineData": &data, "inline_data": &data})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -298,45 +299,45 @@ func readPart(raw json.RawMessage, at string) (parts []part, others []string, er
 		parts = append(parts, part{Text: text})
 	}
 	if data != nil {
-		at += ".inlineData"
+		path += ".inlineData"
 		var b blob
-		more, err := readFields(data, at, map[string]any{"mimeType": &b.MIMEType, "mime_type": &b.MIMEType, "data": &b.Data})
+		more, err := parseFields(data, path, map[string]any{"mimeType": &b.MIMEType, "mime_type": &b.MIMEType, "data": &b.Data})
 		if err == nil {
-			err = b.checkTyped(at)
+			err = b.checkTypedMedia(path)
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		parts, others = append(parts, part{InlineData: &b}), append(others, more...)
+		parts, ignoredPaths = append(parts, part{InlineData: &b}), append(ignoredPaths, more...)
 	}
 	if parts == nil {
-		return nil, nil, BadField(at, "has neither text nor inlineData")
+		return nil, nil, BadField(path, "has neither text nor inlineData")
 	}
-	return parts, others, nil
+	return parts, ignoredPaths, nil
 }
 
-// ParseToolResponses parses SEND_TOOL_RESPONSE into a flat list. It does not validate the results: the session discards
-// a late response unread.
+// ParseToolResponses parses SEND_TOOL_RESPONSE into a flat list. It does not validate the results, because the session
+// may discard a late response without reading it.
 func (m ClientMessage) ParseToolResponses() ([]bridge.ToolResponse, error) {
 	if len(m.Payload) == 0 {
 		return nil, BadField("payload", "is missing")
 	}
 	var toolResponse, responses, parts json.RawMessage
 	at := "payload.toolResponse"
-	if _, err := readFields(m.Payload, "payload", map[string]any{"toolResponse": &toolResponse}); err != nil {
+	if _, err := parseFields(m.Payload, "payload", map[string]any{"toolResponse": &toolResponse}); err != nil {
 		return nil, err
 	}
 	if toolResponse == nil {
 		return nil, BadField(at, "is missing")
 	}
-	if _, err := readFields(toolResponse, at, map[string]any{"functionResponses": &responses, "parts": &parts}); err != nil {
+	if _, err := parseFields(toolResponse, at, map[string]any{"functionResponses": &responses, "parts": &parts}); err != nil {
 		return nil, err
 	}
 	at += ".functionResponses"
 	if responses == nil && parts != nil { // the old nested form
 		responses, at = parts, "payload.toolResponse.parts"
 	}
-	list, err := readElements(responses, at)
+	list, err := splitArray(responses, at)
 	switch {
 	case err != nil:
 		return nil, err
@@ -348,7 +349,7 @@ func (m ClientMessage) ParseToolResponses() ([]bridge.ToolResponse, error) {
 	var answers []bridge.ToolResponse
 	media := 0
 	for i, raw := range list {
-		read, n, err := readAnswer(raw, fmt.Sprintf("%s[%d]", at, i), bridge.ToolResponse{}, maxNesting)
+		read, n, err := parseToolResponse(raw, fmt.Sprintf("%s[%d]", at, i), bridge.ToolResponse{}, maxNesting)
 		if err != nil {
 			return nil, err
 		}
@@ -361,41 +362,42 @@ func (m ClientMessage) ParseToolResponses() ([]bridge.ToolResponse, error) {
 	return answers, m.checkLength(media)
 }
 
-func tooManyAnswers(at string, n int) error {
-	return BadField(at, fmt.Sprintf("has %d answers; at most %d are allowed in a message", n, maxAnswers))
+func tooManyAnswers(path string, n int) error {
+	return BadField(path, fmt.Sprintf("has %d answers; at most %d are allowed in a message", n, maxAnswers))
 }
 
-// maxNesting limits the nesting around a response: a functionResponse, a Content, and a functionResponse in it.
+// maxNesting limits the objects around a response. There may be three: a functionResponse, a Content, and another
+// functionResponse in the Content.
 const maxNesting = 3
 
-// readAnswer parses an element of functionResponses, with missing fields from outer. The element may wrap a response,
-// or contain a Content with responses (clients before 2024-06); wrapped limits these levels. media is the length of the
-// encoded images, in bytes.
-func readAnswer(
+// parseToolResponse parses an element of functionResponses. Fields that are missing in the element are taken from
+// outer. The element may contain another functionResponse, or a Content with responses (clients before 2024-06);
+// levelsLeft limits this nesting. media is the length of the encoded images, in bytes.
+func parseToolResponse(
 	raw json.RawMessage,
-	at string,
+	path string,
 	outer bridge.ToolResponse,
-	wrapped int,
+	levelsLeft int,
 ) (answers []bridge.ToolResponse, media int, err error) {
 	a := outer
 	var nested, parts json.RawMessage
-	_, err = readFields(raw, at, map[string]any{
+	_, err = parseFields(raw, path, map[string]any{
 		"id": &a.ID, "name": &a.Name, "response": &a.Response, "scheduling": &a.Scheduling, "willContinue": &a.WillContinue,
 		"parts": &parts, "functionResponse": &nested,
 	})
 	switch {
 	case err != nil:
 		return nil, 0, err
-	case nested != nil && wrapped > 0:
-		return readAnswer(nested, at+".functionResponse", a, wrapped-1)
+	case nested != nil && levelsLeft > 0:
+		return parseToolResponse(nested, path+".functionResponse", a, levelsLeft-1)
 	}
-	if inner := answersInContent(a.Response); inner != nil && wrapped > 0 {
+	if inner := answersInContent(a.Response); inner != nil && levelsLeft > 0 {
 		if len(inner) > maxAnswers {
-			return nil, 0, tooManyAnswers(at+".response.parts", len(inner))
+			return nil, 0, tooManyAnswers(path+".response.parts", len(inner))
 		}
 		a.Response = nil
 		for i, raw := range inner {
-			read, n, err := readAnswer(raw, fmt.Sprintf("%s.response.parts[%d]", at, i), a, wrapped-1)
+			read, n, err := parseToolResponse(raw, fmt.Sprintf("%s.response.parts[%d]", path, i), a, levelsLeft-1)
 			if err != nil {
 				return nil, 0, err
 			}
@@ -404,59 +406,60 @@ func readAnswer(
 		return answers, media, nil
 	}
 	if a.ID == "" && a.Name == "" {
-		return nil, 0, BadField(at+".id", "is missing")
+		return nil, 0, BadField(path+".id", "is missing")
 	}
 	switch a.Scheduling {
 	case "", tools.WhenIdle, tools.Interrupt, tools.Silent:
 	default:
-		return nil, 0, BadField(at+".scheduling", "must be WHEN_IDLE, INTERRUPT or SILENT")
+		return nil, 0, BadField(path+".scheduling", "must be WHEN_IDLE, INTERRUPT or SILENT")
 	}
 	if len(a.Response) > 0 && len(a.Response) <= tools.MaxResult && !json.Valid(a.Response) { // longer ones are not forwarded
-		return nil, 0, BadField(at+".response", "is not JSON")
+		return nil, 0, BadField(path+".response", "is not JSON")
 	}
 	a.Response = bytes.Clone(a.Response) // kept in case the model repeats the call; without a copy, it would keep the images in memory
-	a.Parts, media, err = picturesOf(parts, at+".parts")
+	a.Parts, media, err = validatePictures(parts, path+".parts")
 	return []bridge.ToolResponse{a}, media, err
 }
 
-// answersInContent returns the parts of a response of the form {role, parts: [{functionResponse}]}, or nil.
+// answersInContent returns the parts of a response that has the form {role, parts: [{functionResponse}]}. For other
+// responses it returns nil.
 func answersInContent(response json.RawMessage) []json.RawMessage {
 	if len(response) == 0 || response[0] != '{' {
 		return nil
 	}
 	var role, parts json.RawMessage
-	others, err := readFields(response, "", map[string]any{"role": &role, "parts": &parts})
+	others, err := parseFields(response, "", map[string]any{"role": &role, "parts": &parts})
 	if err != nil || len(others) > 0 {
 		return nil
 	}
-	list, err := readElements(parts, "")
+	list, err := splitArray(parts, "")
 	if err != nil {
 		return nil
 	}
 	for _, p := range list {
 		var answer json.RawMessage
-		if _, err := readFields(p, "", map[string]any{"functionResponse": &answer}); err != nil || answer == nil {
+		if _, err := parseFields(p, "", map[string]any{"functionResponse": &answer}); err != nil || answer == nil {
 			return nil
 		}
 	}
 	return list
 }
 
-// picturesOf validates the images that a tool returns: Parts with inlineData. It returns them without other fields, or
-// nil without images. media is the length of the encoded images, in bytes.
-func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media int, err error) {
+// validatePictures validates the images that a tool returns, as Parts with inlineData. pictures has only these fields
+// of the Parts, and is nil if raw has no images. encodedBytes is the length of the encoded images.
+func validatePictures(raw json.RawMessage, path string) (pictures json.RawMessage, encodedBytes int, err error) {
 	if raw == nil {
 		return nil, 0, nil
 	}
 	var parts []part
 	if json.Unmarshal(raw, &parts) != nil {
-		return nil, 0, BadField(at, "must be an array of {inlineData: {mimeType, data}}")
+		return nil, 0, BadField(path, "must be an array of {inlineData: {mimeType, data}}")
 	}
 	if len(parts) == 0 {
 		return nil, 0, nil
 	}
 	for i, p := range parts {
-		field := fmt.Sprintf("%s[%d].inlineData", at, i)
+		field := fmt.Sprintf("%s[%d].inlineData", path, i)
 		if p.InlineData == nil {
 			return nil, 0, BadField(field, "is missing")
 		}
@@ -464,9 +467,9 @@ func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media
 			return nil, 0, err
 		}
 		parts[i].Text = nil // drop all other fields
-		media += p.InlineData.encodedLength()
+		encodedBytes += p.InlineData.encodedLength()
 	}
-	return tools.Encode(parts), media, nil
+	return tools.EncodeOrEmpty(parts), encodedBytes, nil
 }
 
 // ParseOffer returns the SDP of WEBRTC_OFFER.
@@ -484,8 +487,8 @@ type candidatePayload struct {
 	SDPMLineIndex *uint16 `json:"sdpMLineIndex"`
 }
 
-// ParseCandidate returns the candidate line of WEBRTC_ICE_CANDIDATE, or "" at the end. It ignores sdpMid and
-// sdpMLineIndex: all sections are bundled.
+// ParseCandidate returns the candidate line of WEBRTC_ICE_CANDIDATE, or "" if no more candidates follow. It ignores
+// sdpMid and sdpMLineIndex, because all sections are bundled.
 func (m ClientMessage) ParseCandidate() (line string, err error) {
 	var p candidatePayload
 	if err := m.DecodePayload(&p); err != nil || p.Candidate == nil {

@@ -62,9 +62,9 @@ func (b blob) decodePicture(field string) (mediaType string, data []byte, err er
 	return mediaType, data, nil
 }
 
-// checkTyped validates media in a typed turn: an image, or audio at Google's rate. Google closes with 1008 for other
+// checkTypedMedia validates media in a typed turn: an image, or audio at Google's rate. Google closes with 1008 for other
 // rates (measured, @memberjunction/ai-gemini).
-func (b blob) checkTyped(field string) error {
+func (b blob) checkTypedMedia(field string) error {
 	if !strings.HasPrefix(strings.ToLower(b.MIMEType), "audio/") {
 		_, _, err := b.decodePicture(field)
 		return err
@@ -76,10 +76,11 @@ func (b blob) checkTyped(field string) error {
 	return err
 }
 
-// defaultRate is the rate of audio/pcm without a rate parameter, in Hz: the same as in the Live API.
+// defaultRate is the sample rate in Hz of audio/pcm without a rate parameter. It is that of the Live API.
 const defaultRate = 16000
 
-// decodePCM returns the audio of a blob and its rate in Hz. stream joins it to the previous pieces. An empty piece is permitted.
+// decodePCM returns the audio of a blob and its rate in Hz. The audio may be empty. stream keeps a sample that the blob
+// cuts in two, and completes it with the next blob.
 func (b blob) decodePCM(field string, stream *media.SampleReader) (pcm []int16, rate int, err error) {
 	mediaType, data := "audio/pcm", []byte(nil)
 	if b.Data != "" {
@@ -187,9 +188,9 @@ func (a *activityFlag) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*bool)(a))
 }
 
-// convertDeprecated converts the deprecated chunks or mediaChunks to audio or an image. Only the first chunk is used. It
-// reports whether the payload has such a field.
-func (p *realtimePayload) convertDeprecated() (bool, error) {
+// convertDeprecated converts the deprecated chunks or mediaChunks to audio or an image. Only the first chunk is used.
+// isDeprecated reports whether the payload has one of the deprecated fields.
+func (p *realtimePayload) convertDeprecated() (isDeprecated bool, err error) {
 	raw, field := p.Chunks, "payload.chunks"
 	if raw == nil {
 		raw, field = p.MediaChunks, "payload.mediaChunks"

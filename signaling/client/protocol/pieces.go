@@ -9,7 +9,7 @@ import (
 	"voxgate/bridge"
 )
 
-// pieceSize is the size of the text in one PIECE, in bytes. Escaping in JSON may double it. The piece then stays below
+// pieceSize is the size of the text in one PIECE, in bytes. Even if JSON escaping doubles it, the message stays below
 // 64 KiB, which every peer supports (RFC 8841 section 6.1).
 const pieceSize = 16 << 10
 
@@ -51,7 +51,8 @@ func splitText(text []byte, size int) [][]byte {
 const (
 	// maxIncomplete limits the number of incomplete messages.
 	maxIncomplete = 4
-	// maxPieces limits the pieces of a message. It permits the longest message in pieces of a quarter of pieceSize.
+	// maxPieces limits the pieces of a message. Even the longest message fits if its pieces are only a quarter as long
+	// as pieceSize.
 	maxPieces = maxLarge / (pieceSize / 4)
 )
 
@@ -66,8 +67,9 @@ type partialMessage struct {
 	next int
 }
 
-// AddPiece adds a piece, which must be the next one of its message. It returns the message after its last piece, otherwise nil.
-func (j *Joiner) AddPiece(m ClientMessage) ([]byte, error) {
+// AddPiece adds a piece, which must be the next one of its message. It returns the whole message after its last piece,
+// otherwise nil.
+func (j *Joiner) AddPiece(m ClientMessage) (message []byte, err error) {
 	var piece piecePayload
 	if err := m.DecodePayload(&piece); err != nil {
 		return nil, err
@@ -100,12 +102,11 @@ func (j *Joiner) AddPiece(m ClientMessage) ([]byte, error) {
 	z.text = append(z.text, piece.Data...)
 	z.next++
 	j.size += len(piece.Data)
-	err := error(nil)
 	switch {
 	case len(z.text) > maxLarge:
 		err = BadField("payload.data", fmt.Sprintf("makes a message of more than %d bytes", maxLarge))
 	case small && len(z.text) > MaxControl:
-		err = checkLong(z.text)
+		err = checkLargeType(z.text)
 	case j.size > maxLarge:
 		err = &bridge.Error{
 			Code: bridge.CodeStreamLimitExceeded, Field: "payload.data",

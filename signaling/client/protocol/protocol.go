@@ -43,8 +43,8 @@ var commandParsers = map[string]func(m ClientMessage, replyTo any) (bridge.Comma
 	TypeRecording: parsePauseRecording,
 }
 
-// ParseCommand returns the command of the conversation that the message stands for. It returns nil for other messages,
-// which have their own parsers. replyTo becomes the [bridge.Event.ReplyTo] of the answer.
+// ParseCommand converts the message to a command of the conversation. It returns nil for messages that have parsers of
+// their own. replyTo becomes the [bridge.Event.ReplyTo] of the answer.
 func (m ClientMessage) ParseCommand(replyTo any) (bridge.Command, error) {
 	parse := commandParsers[m.Type]
 	if parse == nil {
@@ -115,7 +115,7 @@ type ServerMessage struct {
 
 // newMessage returns a message with a payload.
 func newMessage(kind string, payload any) ServerMessage {
-	return ServerMessage{kind: kind, payload: tools.Encode(payload)}
+	return ServerMessage{kind: kind, payload: tools.EncodeOrEmpty(payload)}
 }
 
 // Encode returns the message as JSON. seq is the number of an event, and 0 for other messages.

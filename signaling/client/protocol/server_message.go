@@ -106,7 +106,8 @@ type speakingPayload struct {
 	Turn     int  `json:"turn,omitempty"`
 }
 
-// interruptedPayload reports how much of the answer was heard. Audio of earlier generations must be discarded.
+// interruptedPayload reports how much of the answer the person heard. The client must discard audio of earlier
+// generations.
 type interruptedPayload struct {
 	Generation uint32       `json:"generation"`
 	Heard      string       `json:"heard"`
@@ -133,7 +134,7 @@ func errorDetailsOf(e *bridge.Error) *errorDetails {
 	return &errorDetails{Code: e.Code, Field: e.Field, RetryAfter: int(math.Ceil(e.Retry.Seconds())), RetryAfterMs: e.Retry.Milliseconds()}
 }
 
-// ConnectedMessage reports that the model is being dialled. iceServers is encoded as RTCIceServer[].
+// ConnectedMessage reports that the model is being dialled. iceServers is sent in the form of RTCIceServer[].
 func ConnectedMessage(iceServers any) ServerMessage {
 	return newMessage(typeConnected, map[string]any{"protocol": version, "iceServers": iceServers})
 }
@@ -141,7 +142,7 @@ func ConnectedMessage(iceServers any) ServerMessage {
 // DisconnectedMessage reports the end of the conversation and its reason.
 func DisconnectedMessage(reason string) ServerMessage { return EndMessage(reason, "") }
 
-// EndMessage reports the end of the conversation: the reason for people, and the code for programs. Both may be "".
+// EndMessage reports the end of the conversation. reason is for people, and code for programs. Both may be "".
 func EndMessage(reason string, code bridge.Code) ServerMessage {
 	payload := map[string]string{}
 	if reason != "" {
@@ -203,9 +204,10 @@ func AudioChunkMessage(generation uint32, pcm []byte) ServerMessage {
 	return ServerMessage{kind: typeAudioChunk, payload: payload}
 }
 
-// EventMessage returns the message for an event of the conversation. It returns false if another message already reports the event.
-func EventMessage(e bridge.Event) (ServerMessage, bool) {
-	m, ok := bodyMessage(e.Body)
+// EventMessage returns the message for an event of the conversation. ok is false if another message already reports the
+// event.
+func EventMessage(e bridge.Event) (m ServerMessage, ok bool) {
+	m, ok = bodyMessage(e.Body)
 	m.event, m.time = e.Number, e.Time
 	return m, ok
 }
@@ -237,7 +239,7 @@ func newSetupPayload(e bridge.SetupComplete) setupPayload {
 	return p
 }
 
-func bodyMessage(e bridge.EventBody) (ServerMessage, bool) {
+func bodyMessage(e bridge.EventBody) (m ServerMessage, ok bool) {
 	switch e := e.(type) {
 	case bridge.SetupComplete:
 		return newMessage(typeSetupComplete, newSetupPayload(e)), true

@@ -74,8 +74,8 @@ func (c *call) onRoundTrip(d time.Duration) {
 	}
 }
 
-// sendMessage queues a binary message for the client, as Google's server sends it. Browser clients rely on that.
-// Messages before sendSetupComplete are held, so a rejected client gets none.
+// sendMessage queues a message as a binary frame. Google's server sends only binary frames, and browser clients rely on
+// them. It holds messages until sendSetupComplete is called, so that a rejected client gets none.
 func (c *call) sendMessage(message []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +88,8 @@ func (c *call) sendMessage(message []byte) {
 	c.Put(signaling.Outgoing{Data: message})
 }
 
-// sendSetupComplete sends setupComplete and the waiting messages. Only the first call has an effect.
+// sendSetupComplete sends setupComplete, and then the messages that sendMessage has held. Only the first call has an
+// effect.
 func (c *call) sendSetupComplete(b bridge.SetupComplete) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +106,7 @@ func (c *call) sendSetupComplete(b bridge.SetupComplete) {
 	close(c.setupSent)
 }
 
-// consumedIndex returns the index of the newest consumed message, or -1 if the client did not ask for it.
+// consumedIndex returns the index of the newest consumed message, or -1 if the client has not asked for the index.
 func (c *call) consumedIndex() int64 {
 	if !c.wantsIndex {
 		return -1
@@ -128,7 +129,7 @@ func (c *call) run(ctx context.Context, token string) error {
 	}
 	c.wantsIndex = opening.wantsIndex
 	agent := c.reader.extractAgent(c.server.Agents)
-	config := tools.Encode(c.reader.config)
+	config := tools.EncodeOrEmpty(c.reader.config)
 	open := bridge.SessionRequest{
 		Config: config, Resumable: opening.wantsHandles, ResumeToken: opening.handle,
 		NoCues: true, Origin: bridge.Origin{Protocol: protocolName, Agent: agent}, EndpointState: &requestedConfig{config: config},
@@ -161,13 +162,13 @@ func (c *call) awaitSetup(ctx context.Context) (*setupOptions, error) {
 	}
 	c.MarkOpened()
 	if m.Err != nil {
-		return nil, tooLongError(protocol.MaxControl)
+		return nil, newTooLongError(protocol.MaxControl)
 	}
 	q, err := c.reader.parseMessage(m.Data)
 	return q.setup, err
 }
 
-func tooLongError(limit int) error {
+func newTooLongError(limit int) error {
 	return badMessage("", fmt.Sprintf("The message is too long: at most %d bytes are allowed.", limit))
 }
 
@@ -203,10 +204,10 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-// resumeSession sends the client of a resumed conversation setupComplete. If the client has changed the config,
-// setupComplete is sent only after the new config is applied. In a new conversation, resumeSession does nothing.
+// resumeSession sends setupComplete to the client of a resumed conversation. If the client has changed the config,
+// setupComplete is sent later, when the new config is applied. In a new conversation, resumeSession does nothing.
 func (c *call) resumeSession(s *bridge.Session) error {
-	resumed, config := c.resumedSetup.Load(), tools.Encode(c.reader.config)
+	resumed, config := c.resumedSetup.Load(), tools.EncodeOrEmpty(c.reader.config)
 	switch {
 	case resumed == nil:
 	case s.EndpointState().(*requestedConfig).replace(config):
@@ -221,7 +222,7 @@ func (c *call) resumeSession(s *bridge.Session) error {
 // handleMessage handles one message of the client.
 func (c *call) handleMessage(s *bridge.Session, m signaling.Message) error {
 	if m.Err != nil {
-		return tooLongError(maxMessage)
+		return newTooLongError(maxMessage)
 	}
 	began := time.Now()
 	q, err := c.reader.parseMessage(m.Data)
@@ -304,12 +305,12 @@ func (c *call) Notify(e bridge.Event) {
 			c.resumedSetup.Store(&b)
 		case !b.Update:
 			c.sendSetupComplete(b)
-		case c.consumeClientChange() && c.resumedSetup.Load() != nil:
+		case c.takeClientChange() && c.resumedSetup.Load() != nil:
 			c.sendSetupComplete(*c.resumedSetup.Load())
 		}
 		return
 	case bridge.SetupFailed:
-		if !c.consumeClientChange() {
+		if !c.takeClientChange() {
 			return
 		}
 		select {
@@ -333,23 +334,24 @@ func (c *call) Notify(e bridge.Event) {
 		handle := c.handle
 		c.mu.Unlock()
 		if handle != "" {
-			c.sendMessage(resumptionUpdate(handle, c.consumedIndex()))
+			c.sendMessage(resumptionMessage(handle, c.consumedIndex()))
 		}
 	}
 }
 
-// consumeClientChange is called when a configuration change has ended. It reports whether the client requested the
-// change, and then decrements pendingChanges. A change by the backend is not counted.
-func (c *call) consumeClientChange() bool {
-	isClientChange := c.pendingChanges.Load() > 0
+// takeClientChange is called when a configuration change has ended. If the client has requested the change, it
+// decrements pendingChanges and returns true. Changes by the backend are not counted in pendingChanges.
+func (c *call) takeClientChange() (isClientChange bool) {
+	isClientChange = c.pendingChanges.Load() > 0
 	if isClientChange {
 		c.pendingChanges.Add(-1)
 	}
 	return isClientChange
 }
 
-// Lead implements media.Output. The voice is sent as fast as Google sends it. No voice may follow generationComplete,
-// because some clients take it for the end of the voice (livekit-plugins-google 1.8.9, realtime_api.py).
+// Lead implements media.Output. The voice is sent as fast as Google sends it. No voice may come after
+// generationComplete, because some clients assume that the voice has then ended (livekit-plugins-google 1.8.9,
+// realtime_api.py).
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil) // the embedded socket implements Full

@@ -213,7 +213,7 @@ func describe(r messageReader, q clientRequest, err error) string {
 	}
 	var words []string
 	if q.setup != nil {
-		words = append(words, fmt.Sprintf("open %+v with %s", *q.setup, tools.Encode(r.config)))
+		words = append(words, fmt.Sprintf("open %+v with %s", *q.setup, tools.EncodeOrEmpty(r.config)))
 	}
 	if in := q.input; in != nil {
 		words = append(

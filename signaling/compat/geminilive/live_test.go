@@ -251,7 +251,7 @@ func TestLiveTransparentResumption(t *testing.T) {
 	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	setup := func(handle string) *testkit.Client {
 		c := geminilivetest.Dial(t, g, "", nil)
-		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{"sessionResumption":{"transparent":true,"handle":"`+handle+`"}}}`))
+		c.SendTextFrame(`{"setup":{"sessionResumption":{"transparent":true,"handle":"` + handle + `"}}}`)
 		return c
 	}
 	type update struct{ NewHandle, LastConsumedClientMessageIndex string }
@@ -264,7 +264,7 @@ func TestLiveTransparentResumption(t *testing.T) {
 	c := setup("")
 	handle := read(c, "0").NewHandle
 	for i, text := range []string{"one", "two"} {
-		c.SendFrame(websocket.TextMessage, []byte(`{"realtimeInput":{"text":"`+text+`"}}`))
+		c.SendTextFrame(`{"realtimeInput":{"text":"` + text + `"}}`)
 		if got := read(c, strconv.Itoa(i+1)); got.NewHandle != handle {
 			t.Errorf("another handle: %+v", got)
 		}
@@ -280,7 +280,7 @@ func TestLiveNewerFields(t *testing.T) {
 	seen := &testkit.SeenByModel{}
 	g := testkit.StartGateway(t, geminilivetest.Serve(t, emulator.Scenario{}, seen))
 	c := geminilivetest.Dial(t, g, "", nil)
-	c.SendFrame(websocket.TextMessage, []byte(`{"setup":{"generationConfig":{"loudness":11,"temperature":1}}}`))
+	c.SendTextFrame(`{"setup":{"generationConfig":{"loudness":11,"temperature":1}}}`)
 	c.AwaitEvent("setupComplete")
 	testkit.Eventually(t, "the refusal, and the warning", func() bool {
 		refused := seen.EventsOf(emulator.EventRefused)
@@ -400,7 +400,7 @@ func TestLivePrefillTurns(t *testing.T) {
 // awaitClose waits for the end, and returns the close code and reason.
 func awaitClose(c *testkit.Client) websocket.CloseError {
 	c.T.Helper()
-	c.CloseCode()
+	c.AwaitCloseCode()
 	ce, ok := c.EndError.(*websocket.CloseError)
 	if !ok {
 		c.T.Fatalf("the socket ended with %v", c.EndError)
@@ -427,17 +427,17 @@ func TestLiveTokens(t *testing.T) {
 		tokens = append(tokens, token)
 		query, header := show(token)
 		c := geminilivetest.Dial(t, l.Gateway, query, header)
-		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
+		c.SendTextFrame(`{"setup":{}}`)
 		c.AwaitEvent("setupComplete")
 		query, header = show(token[:len(token)-4])
 		bad := geminilivetest.Dial(t, l.Gateway, query, header)
-		bad.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
+		bad.SendTextFrame(`{"setup":{}}`)
 		if end := awaitClose(bad); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
 			t.Errorf("%s %v: closed with %v", query, header, end)
 		}
 	}
 	none := geminilivetest.Dial(t, l.Gateway, "", nil)
-	none.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
+	none.SendTextFrame(`{"setup":{}}`)
 	if end := awaitClose(none); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
 		t.Errorf("without a token: closed with %v", end)
 	}
@@ -505,7 +505,7 @@ func TestLiveRejectsBadMessages(t *testing.T) {
 	} {
 		client := geminilivetest.Dial(t, g, "", nil)
 		for _, m := range c.messages {
-			client.SendFrame(websocket.TextMessage, []byte(m))
+			client.SendTextFrame(m)
 		}
 		if end := awaitClose(client); end.Code != websocket.CloseInvalidFramePayloadData || !strings.Contains(end.Text, c.reason) {
 			t.Errorf("%v: closed with %d %q", c.messages, end.Code, end.Text)
@@ -525,7 +525,7 @@ func TestLiveFieldSpellings(t *testing.T) {
 	c.AwaitEvent("sessionResumptionUpdate")
 	for piece := range slices.Chunk(testkit.MakeSentence(440, time.Second, 16000), 320) {
 		data := base64.URLEncoding.EncodeToString(media.AppendBytes(nil, piece))
-		c.SendFrame(websocket.TextMessage, []byte(`{"realtime_input":{"audio":{"mime_type":"audio/pcm;rate=16000","data":"`+data+`"}}}`))
+		c.SendTextFrame(`{"realtime_input":{"audio":{"mime_type":"audio/pcm;rate=16000","data":"` + data + `"}}}`)
 	}
 	c.AwaitMatch(0, "transcript", func(m testkit.Message) bool { return strings.Contains(string(m.Payload), "seconds of speech") })
 	c.SendFrame(
@@ -552,7 +552,7 @@ func FuzzLive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		defer g.Logs.ClearLog()
 		c := geminilivetest.Dial(t, g, "", nil)
-		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
+		c.SendTextFrame(`{"setup":{}}`)
 		c.AwaitEvent("setupComplete")
 		c.SendFrame(websocket.TextMessage, raw)
 		c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":{}}`)) // one too many; fails if the conversation has ended

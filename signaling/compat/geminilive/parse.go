@@ -18,8 +18,8 @@ import (
 	"voxgate/tools"
 )
 
-// messageReader parses the messages of one client, in order, independent of socket and conversation. Errors are a
-// [bridge.Error] with the field. The zero value is ready.
+// messageReader parses the messages of one client, in order. It does not depend on the socket or the conversation. Its
+// errors are a [bridge.Error] with the field. The zero value is ready to use.
 type messageReader struct {
 	config         object       // as requested by the client; nil before the setup
 	constraints    *constraints // fields that the token locks; nil if none
@@ -57,10 +57,10 @@ func badMessage(field, problem string) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Field: field, Message: strings.TrimSpace(field + " " + problem)}
 }
 
-// badJSON converts an error of [tools.ReadJSON]. The parameter `at` is the path of the JSON value.
-func badJSON(err error, at string) *bridge.Error {
-	bad := &bridge.Error{Code: bridge.CodeBadMessage, Field: at, Message: tools.ExplainJSON(err, at).Error() + "."}
-	if place := (*tools.JSONError)(nil); errors.As(tools.ExplainJSON(err, at), &place) {
+// badJSON converts an error of [tools.ReadLenientJSON]. path is the path of the JSON value.
+func badJSON(err error, path string) *bridge.Error {
+	bad := &bridge.Error{Code: bridge.CodeBadMessage, Field: path, Message: tools.ExplainJSON(err, path).Error() + "."}
+	if place := (*tools.JSONError)(nil); errors.As(tools.ExplainJSON(err, path), &place) {
 		bad.Field = place.Field
 	}
 	return bad
@@ -68,7 +68,7 @@ func badJSON(err error, at string) *bridge.Error {
 
 // parseMessage parses a message.
 func (r *messageReader) parseMessage(raw []byte) (clientRequest, error) {
-	whole, err := readObject(raw, "")
+	whole, err := parseObject(raw, "")
 	if err != nil {
 		return clientRequest{}, err
 	}
@@ -103,8 +103,8 @@ func (r *messageReader) parseMessage(raw []byte) (clientRequest, error) {
 	return clientRequest{}, badMessage("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.ClipText(names[0])))
 }
 
-// realtimeInput and functionResponses hold client messages in all forms of JSON that Google accepts. Package protocol
-// accepts only one of them: the message is parsed into these types and encoded again for it.
+// realtimeInput and functionResponses accept client messages in all forms of JSON that Google accepts. Package protocol
+// accepts only one form. So a message is decoded into these types, and encoded again for package protocol.
 type realtimeInput struct {
 	Text           *string         `json:"text,omitempty"`
 	Audio          *blob           `json:"audio,omitempty"`
@@ -137,8 +137,8 @@ type functionResponses struct {
 // "unspecified".
 var schedulings = []tools.Scheduling{"", tools.Silent, tools.WhenIdle, tools.Interrupt}
 
-// parseRealtimeInput parses realtimeInput. Audio in the form of Google's SDKs takes the fast path. Everything else is
-// read as leniently as Google does.
+// parseRealtimeInput parses realtimeInput. It first tries the strict parser of package protocol, which is fast and
+// accepts audio in the form of Google's SDKs. Only if that fails, it parses as leniently as Google does.
 func (r *messageReader) parseRealtimeInput(payload json.RawMessage) (clientRequest, error) {
 	read := func() (clientRequest, error) {
 		input, err := protocol.ClientMessage{Payload: payload}.ParseRealtimeInput(&r.sampleReader)
@@ -146,23 +146,23 @@ func (r *messageReader) parseRealtimeInput(payload json.RawMessage) (clientReque
 	}
 	q, err := read()
 	var lenient realtimeInput
-	if err == nil || tools.ReadJSON(payload, &lenient) != nil {
+	if err == nil || tools.ReadLenientJSON(payload, &lenient) != nil {
 		return q, err
 	}
-	payload = tools.Encode(lenient)
+	payload = tools.EncodeOrEmpty(lenient)
 	return read()
 }
 
 // parseToolResponse parses toolResponse, as leniently as parseRealtimeInput.
 func parseToolResponse(payload json.RawMessage) (clientRequest, error) {
 	read := func() (clientRequest, error) {
-		wrapped := tools.Encode(object{nameTool: payload})
+		wrapped := tools.EncodeOrEmpty(object{nameTool: payload})
 		answers, err := protocol.ClientMessage{Payload: wrapped}.ParseToolResponses()
 		return clientRequest{answers: answers}, renameField(err, "")
 	}
 	q, err := read()
 	var lenient functionResponses
-	if err == nil || tools.ReadJSON(payload, &lenient) != nil {
+	if err == nil || tools.ReadLenientJSON(payload, &lenient) != nil {
 		return q, err
 	}
 	for i, one := range lenient.FunctionResponses {
@@ -174,7 +174,7 @@ func parseToolResponse(payload json.RawMessage) (clientRequest, error) {
 		}
 		lenient.FunctionResponses[i].Scheduling = tools.Scheduling(word)
 	}
-	payload = tools.Encode(lenient)
+	payload = tools.EncodeOrEmpty(lenient)
 	return read()
 }
 
@@ -190,9 +190,9 @@ func renameField(err error, name string) error {
 	return &moved
 }
 
-// parseSetup parses the setup message. The engine validates its config.
+// parseSetup parses the setup message. It does not validate the config in it; package bridge does.
 func (r *messageReader) parseSetup(raw json.RawMessage) (clientRequest, error) {
-	config, err := readObject(raw, nameSetup)
+	config, err := parseObject(raw, nameSetup)
 	if err != nil {
 		return clientRequest{}, err
 	}
@@ -203,14 +203,14 @@ func (r *messageReader) parseSetup(raw json.RawMessage) (clientRequest, error) {
 			Handle      string `json:"handle"`
 			Transparent bool   `json:"transparent"`
 		}
-		if err := tools.ReadJSON(value, &resumption); err != nil {
+		if err := tools.ReadLenientJSON(value, &resumption); err != nil {
 			return clientRequest{}, badJSON(err, "setup.sessionResumption")
 		}
 		opening = setupOptions{true, resumption.Handle, resumption.Transparent}
 	}
 	if value := config["historyConfig"]; value != nil {
 		var history struct{ InitialHistoryInClientContent bool }
-		if err := tools.ReadJSON(value, &history); err != nil {
+		if err := tools.ReadLenientJSON(value, &history); err != nil {
 			return clientRequest{}, badJSON(err, "setup.historyConfig")
 		}
 		r.expectsHistory = history.InitialHistoryInClientContent && opening.handle == ""
@@ -222,7 +222,7 @@ func (r *messageReader) parseSetup(raw json.RawMessage) (clientRequest, error) {
 }
 
 // extractAgent removes the agent name from the field "model" of the setup and returns it, or "". If agents are
-// configured, a name that does not look like a Google model is an agent's.
+// configured, each name that does not look like a Google model is the name of an agent.
 func (r *messageReader) extractAgent(folder *agents.Folder) (name string) {
 	if json.Unmarshal(r.config["model"], &name) != nil {
 		return ""
@@ -237,7 +237,7 @@ func (r *messageReader) extractAgent(folder *agents.Folder) (name string) {
 
 // parseUpdate parses changes of the system instruction and the tools.
 func (r *messageReader) parseUpdate(raw json.RawMessage) (clientRequest, error) {
-	update, err := readObject(raw, nameUpdate)
+	update, err := parseObject(raw, nameUpdate)
 	if err != nil {
 		return clientRequest{}, err
 	}
@@ -251,7 +251,7 @@ func (r *messageReader) parseUpdate(raw json.RawMessage) (clientRequest, error) 
 		config["systemInstruction"] = instruction
 	}
 	if value := update["tools"]; value != nil {
-		wrapper, err := readObject(value, "contextUpdate.tools")
+		wrapper, err := parseObject(value, "contextUpdate.tools")
 		if err != nil {
 			return clientRequest{}, err
 		}
@@ -261,11 +261,11 @@ func (r *messageReader) parseUpdate(raw json.RawMessage) (clientRequest, error) 
 		}
 	}
 	r.config = config
-	return clientRequest{commands: []bridge.Command{bridge.UpdateConfig{Config: tools.Encode(config)}}}, nil
+	return clientRequest{commands: []bridge.Command{bridge.UpdateConfig{Config: tools.EncodeOrEmpty(config)}}}, nil
 }
 
-// parseTurns parses clientContent. If it requests an answer and its last turn is the user's, this turn becomes the
-// message that the model answers.
+// parseTurns parses clientContent. If the client requests an answer and the last turn is the user's, the model answers
+// that turn.
 func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 	var p struct {
 		Turns []struct {
@@ -274,7 +274,7 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 		}
 		TurnComplete bool
 	}
-	if err := tools.ReadJSON(raw, &p); err != nil {
+	if err := tools.ReadLenientJSON(raw, &p); err != nil {
 		return clientRequest{}, badJSON(err, nameContent)
 	}
 	var q clientRequest
@@ -292,7 +292,7 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 		if t.Role != "" && t.Role != "user" && t.Role != "model" {
 			return clientRequest{}, badMessage(at+".role", "must be user or model.")
 		}
-		typed, dropped, err := protocol.ClientMessage{Payload: tools.Encode(map[string]any{"parts": typedParts})}.ParseTurn()
+		typed, dropped, err := protocol.ClientMessage{Payload: tools.EncodeOrEmpty(map[string]any{"parts": typedParts})}.ParseTurn()
 		if err != nil {
 			return clientRequest{}, renameField(err, at)
 		}
@@ -306,8 +306,8 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 		last.Parts, turns = turns[n-1].Parts, turns[:n-1]
 	}
 	r.expectsHistory = r.expectsHistory && !p.TurnComplete
-	// The remaining turns become history if the setup announced history, or if one of them is the model's. In all other
-	// cases, they are messages that the model does not answer.
+	// The remaining turns become history if the setup announced history, or if one of them is a turn of the model.
+	// Otherwise they are sent as messages that the model does not answer.
 	if seeds && len(turns) > 0 {
 		q.commands = append(q.commands, bridge.PrefillTurns{Turns: turns})
 		turns = nil
@@ -345,31 +345,31 @@ func keepTypedParts(raw json.RawMessage) (typedParts json.RawMessage, droppedFie
 	case rest == nil:
 		return nil, protocol.ClipText(droppedField)
 	}
-	return tools.Encode(rest), protocol.ClipText(droppedField)
+	return tools.EncodeOrEmpty(rest), protocol.ClipText(droppedField)
 }
 
 // isEmptyObject reports whether a value is null, or an object whose fields are all null.
 func isEmptyObject(raw json.RawMessage) bool {
-	fields, err := readObject(raw, "value")
+	fields, err := parseObject(raw, "value")
 	return err == nil && len(fields) == 0 || string(raw) == "null"
 }
 
 // isEmptyList reports whether an object has a single field, which has this name and is an empty list.
 func isEmptyList(raw json.RawMessage, name string) bool {
-	fields, err := readObject(raw, name)
+	fields, err := parseObject(raw, name)
 	var list []json.RawMessage
 	return err == nil && len(fields) == 1 && fields[name] != nil && json.Unmarshal(fields[name], &list) == nil && len(list) == 0
 }
 
-// readObject parses an object and converts its field names to camelCase (https://protobuf.dev/programming-guides/json).
+// parseObject parses an object and converts its field names to camelCase (https://protobuf.dev/programming-guides/json).
 // Null values are omitted.
-func readObject(raw []byte, at string) (object, error) {
+func parseObject(raw []byte, path string) (object, error) {
 	var fields object
 	if err := json.Unmarshal(tools.TrimBOM(raw), &fields); err != nil || fields == nil {
-		if at == "" {
+		if path == "" {
 			return nil, badMessage("", "Invalid JSON payload received: it must be an object.")
 		}
-		return nil, badMessage(at, "must be an object.")
+		return nil, badMessage(path, "must be an object.")
 	}
 	named := make(object, len(fields))
 	for name, value := range fields {

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// ephemeralPrefix begins all ephemeral tokens. SDKs recognize them by it, and send them in another way than API keys.
+	// ephemeralPrefix begins all ephemeral tokens. SDKs recognize the tokens by this prefix, because they send them in
+	// another way than API keys.
 	ephemeralPrefix = "auth_tokens/"
 	// authPrefix follows ephemeralPrefix in the tokens that this gateway creates.
 	authPrefix = "at_"
@@ -49,8 +50,9 @@ type constraints struct {
 	Mask     []string `json:"mask"` // paths of locked fields; if it is empty and there is a setup, all fields are locked
 }
 
-// applyTo returns a client's setup, in which the locked fields have the values of the token
-// (https://ai.google.dev/api/live#AuthToken). sessionResumption stays the client's if the token locks all fields.
+// applyTo returns a client's setup in which the locked fields have the values of the token
+// (https://ai.google.dev/api/live#AuthToken). If the token locks all fields, only the client's sessionResumption is
+// kept.
 func (c *constraints) applyTo(config object) object {
 	switch {
 	case c == nil || !c.HasSetup && len(c.Mask) == 0:
@@ -75,24 +77,24 @@ func (c *constraints) isLocked(field string) bool {
 		slices.ContainsFunc(c.Mask, func(path string) bool { return path == field || strings.HasPrefix(path, field+".") }))
 }
 
-// copyField copies the field at a path from the source object `from` to the target object `into`. If the source lacks
-// the field, copyField removes it from the target.
-func copyField(into, from object, path []string) {
+// copyField copies the field at a path from the source object to the target object. If the source lacks the field,
+// copyField removes it from the target.
+func copyField(target, source object, path []string) {
 	name := path[0]
 	if len(path) == 1 {
-		delete(into, name)
-		if from[name] != nil {
-			into[name] = from[name]
+		delete(target, name)
+		if source[name] != nil {
+			target[name] = source[name]
 		}
 		return
 	}
-	child, _ := readObject(into[name], name) // a value that is not an object is replaced
+	child, _ := parseObject(target[name], name) // a value that is not an object is replaced
 	if child == nil {
 		child = object{}
 	}
-	fixed, _ := readObject(from[name], name)
+	fixed, _ := parseObject(source[name], name)
 	copyField(child, fixed, path[1:])
-	into[name] = tools.Encode(child)
+	target[name] = tools.EncodeOrEmpty(child)
 }
 
 // serveTokenRequest handles a request for an ephemeral token: POST /v1alpha/auth_tokens.
@@ -127,7 +129,7 @@ func (srv *Server) serveTokenRequest(w http.ResponseWriter, r *http.Request) err
 		answer["uses"] = data.MaxUses
 	}
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
-	_, _ = w.Write(tools.Encode(answer))
+	_, _ = w.Write(tools.EncodeOrEmpty(answer))
 	return nil
 }
 
@@ -135,7 +137,7 @@ func (srv *Server) serveTokenRequest(w http.ResponseWriter, r *http.Request) err
 func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 	fields := object{}
 	if len(body) > 0 {
-		if fields, err = readObject(body, ""); err != nil {
+		if fields, err = parseObject(body, ""); err != nil {
 			return data, err
 		}
 	}
@@ -146,7 +148,7 @@ func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 		}
 	}
 	data.MaxUses = 1
-	if value := fields["uses"]; value != nil && (tools.ReadJSON(value, &data.MaxUses) != nil || data.MaxUses < 0) {
+	if value := fields["uses"]; value != nil && (tools.ReadLenientJSON(value, &data.MaxUses) != nil || data.MaxUses < 0) {
 		return data, badMessage("uses", "must be a number that is not negative.")
 	}
 	if data.ExpiresAt, err = parseTime(fields, "expireTime", now, tokenLifetime); err != nil {
@@ -160,7 +162,7 @@ func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 	}
 	if value := fields["bidiGenerateContentSetup"]; value != nil {
 		data.Setup.HasSetup = true
-		if data.Setup.Fields, err = readObject(value, "bidiGenerateContentSetup"); err != nil {
+		if data.Setup.Fields, err = parseObject(value, "bidiGenerateContentSetup"); err != nil {
 			return data, err
 		}
 	}
@@ -176,11 +178,12 @@ func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 	return data, nil
 }
 
-// parseTime parses a time that must be in the future, by less than 20 hours. If the field is missing, it returns now + usual.
-func parseTime(fields object, name string, now time.Time, usual time.Duration) (at time.Time, err error) {
+// parseTime parses a time that must be in the future, by less than 20 hours. If the field is missing, it returns the time
+// now + defaultLifetime.
+func parseTime(fields object, name string, now time.Time, defaultLifetime time.Duration) (at time.Time, err error) {
 	value := fields[name]
 	if value == nil {
-		return now.Add(usual), nil
+		return now.Add(defaultLifetime), nil
 	}
 	if json.Unmarshal(value, &at) != nil {
 		return at, badMessage(name, `must be a time such as "2026-11-23T18:00:00Z".`)
@@ -200,12 +203,12 @@ func (srv *Server) lookUpToken(ctx context.Context, token string) (*authToken, e
 	return data, srv.Secrets.LookUp(ctx, token, data)
 }
 
-func unauthorizedError(message string) error {
+func newUnauthorizedError(message string) error {
 	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: message}
 }
 
-// authorizeSession authorizes the client. A new conversation with an ephemeral token counts as one use of the token.
-// releaseUse takes back this use.
+// authorizeSession authorizes the client. If the client begins a new conversation with an ephemeral token, that counts
+// as one use of the token. releaseUse takes this use back.
 func (srv *Server) authorizeSession(
 	ctx context.Context, token string, bound *authToken, open *bridge.SessionRequest,
 ) (releaseUse func(), err error) {
@@ -215,7 +218,7 @@ func (srv *Server) authorizeSession(
 	}
 	isNew := open.ResumeToken == ""
 	if isNew && time.Now().After(bound.StartDeadline) {
-		return releaseUse, unauthorizedError("This ephemeral token can no longer begin a conversation: its newSessionExpireTime has passed.")
+		return releaseUse, newUnauthorizedError("This ephemeral token can no longer begin a conversation: its newSessionExpireTime has passed.")
 	}
 	if err := access.From(ctx).Authorize(open, bound.Token); err != nil {
 		return releaseUse, err
@@ -224,7 +227,7 @@ func (srv *Server) authorizeSession(
 	if open.Grant != nil {
 		grant = *open.Grant
 	}
-	// A conversation ends when the token expires, even one that is resumed with it.
+	// Every conversation ends when the token expires, including one that the token only resumes.
 	remaining := max(time.Until(bound.ExpiresAt), time.Millisecond)
 	grant.MaxDuration = min(cmp.Or(grant.MaxDuration, remaining), remaining)
 	open.Grant = &grant
@@ -233,7 +236,7 @@ func (srv *Server) authorizeSession(
 	}
 	ok, releaseUse, err := srv.Secrets.CountUse(ctx, token, rand.Text(), bound.MaxUses, time.Until(bound.ExpiresAt))
 	if err == nil && !ok {
-		err = unauthorizedError("This ephemeral token has been used too many times.")
+		err = newUnauthorizedError("This ephemeral token has been used too many times.")
 	}
 	return releaseUse, err
 }

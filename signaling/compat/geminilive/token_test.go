@@ -57,7 +57,7 @@ func mustMintAuth(t *testing.T, g *testkit.Gateway, key, body string) (name stri
 func dialWithToken(t *testing.T, g *testkit.Gateway, name, setup string) *testkit.Client {
 	t.Helper()
 	c := geminilivetest.Dial(t, g, "?access_token="+name, nil)
-	c.SendFrame(websocket.TextMessage, []byte(`{"setup":`+setup+`}`))
+	c.SendTextFrame(`{"setup":` + setup + `}`)
 	c.AwaitEvent("setupComplete")
 	return c
 }
@@ -166,7 +166,7 @@ func TestAuthTokenLocks(t *testing.T) {
 	l := testkit.StartLockedGateway(t, nil, geminilivetest.Serve(t, emulator.Scenario{}, nil))
 	for _, mask := range []string{"", `,"fieldMask":"model,systemInstruction"`} {
 		c := dialWithToken(t, l.Gateway, mustMintAuth(t, l.Gateway, l.Key, `{`+setup+mask+`}`), `{}`)
-		c.SendFrame(websocket.TextMessage, []byte(`{"contextUpdate":{"systemInstruction":{"parts":[{"text":"Theirs."}]}}}`))
+		c.SendTextFrame(`{"contextUpdate":{"systemInstruction":{"parts":[{"text":"Theirs."}]}}}`)
 		if end := awaitClose(c); end.Code != websocket.CloseInvalidFramePayloadData || !strings.Contains(end.Text,
 			"fixed by the ephemeral token") {
 			t.Errorf("closed with %v", end)

@@ -22,26 +22,26 @@ type translator struct {
 // object is a JSON object with unparsed values.
 type object = map[string]json.RawMessage
 
-// setupMessages returns the messages that announce the conversation. They include the resumption handle if it is not empty, with the
-// index consumed: see resumptionUpdate.
-func setupMessages(handle string, consumed int64) [][]byte {
+// setupMessages returns the messages that announce the conversation. If handle is not empty, they include a
+// [resumptionMessage].
+func setupMessages(handle string, consumedIndex int64) [][]byte {
 	list := [][]byte{[]byte(`{"setupComplete":{}}`)}
 	if handle != "" {
-		list = append(list, resumptionUpdate(handle, consumed))
+		list = append(list, resumptionMessage(handle, consumedIndex))
 	}
 	return list
 }
 
-// resumptionUpdate returns a message with a resumption handle. The gateway's handle stays valid until it is used.
+// resumptionMessage returns a message with a resumption handle. The gateway's handle stays valid until it is used.
 //
-// consumed is the index of the newest client message that the handle covers; the setup message has the index 0
+// consumedIndex is the index of the newest client message that the handle covers; the setup message has the index 0
 // (https://ai.google.dev/api/live#BidiGenerateContentSessionResumptionUpdate). A negative index is omitted.
-func resumptionUpdate(handle string, consumed int64) []byte {
+func resumptionMessage(handle string, consumedIndex int64) []byte {
 	update := map[string]any{"newHandle": handle, "resumable": true}
-	if consumed >= 0 {
-		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(consumed, 10) // 64-bit numbers are strings in proto3 JSON
+	if consumedIndex >= 0 {
+		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(consumedIndex, 10) // 64-bit numbers are strings in proto3 JSON
 	}
-	return tools.Encode(map[string]any{"sessionResumptionUpdate": update})
+	return tools.EncodeOrEmpty(map[string]any{"sessionResumptionUpdate": update})
 }
 
 // translateEvent returns the client messages for an event.
@@ -57,7 +57,7 @@ func (t *translator) translateEvent(body bridge.EventBody) [][]byte {
 		}
 		if !t.interruptionSent {
 			t.interruptionSent = true
-			return [][]byte{serverContent(object{"interrupted": jsonTrue})}
+			return [][]byte{serverContentMessage(object{"interrupted": jsonTrue})}
 		}
 	case bridge.TurnComplete:
 		return t.endOpenTurn()
@@ -66,9 +66,9 @@ func (t *translator) translateEvent(body bridge.EventBody) [][]byte {
 		for i, c := range b.Calls {
 			calls[i] = map[string]any{"id": c.ID, "name": c.Name, "args": c.Args}
 		}
-		return [][]byte{tools.Encode(map[string]any{"toolCall": map[string]any{"functionCalls": calls}})}
+		return [][]byte{tools.EncodeOrEmpty(map[string]any{"toolCall": map[string]any{"functionCalls": calls}})}
 	case bridge.ToolCallCancellation:
-		return [][]byte{tools.Encode(map[string]any{"toolCallCancellation": map[string]any{"ids": b.IDs}})}
+		return [][]byte{tools.EncodeOrEmpty(map[string]any{"toolCallCancellation": map[string]any{"ids": b.IDs}})}
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func (t *translator) endOpenTurn() [][]byte {
 		return nil
 	}
 	t.turnOpen = false
-	return [][]byte{serverContent(object{"turnComplete": jsonTrue})}
+	return [][]byte{serverContentMessage(object{"turnComplete": jsonTrue})}
 }
 
 // translateRaw returns the messages that forward serverContent of Google's server. usageMetadata moves from
@@ -111,18 +111,18 @@ func (t *translator) translateRaw(b bridge.RawServerContent) [][]byte {
 		t.turnOpen = true
 	}
 	if len(fields) > 0 {
-		whole["serverContent"] = tools.Encode(fields)
+		whole["serverContent"] = tools.EncodeOrEmpty(fields)
 	}
 	if len(whole) == 0 {
 		return nil
 	}
-	return [][]byte{tools.Encode(whole)}
+	return [][]byte{tools.EncodeOrEmpty(whole)}
 }
 
 func isTrue(fields object, name string) bool { return bytes.Equal(fields[name], jsonTrue) }
 
-func serverContent(fields object) []byte {
-	return tools.Encode(object{"serverContent": tools.Encode(fields)})
+func serverContentMessage(fields object) []byte {
+	return tools.EncodeOrEmpty(object{"serverContent": tools.EncodeOrEmpty(fields)})
 }
 
 // The parts of a message with audio, before and after the base64 text.

@@ -19,11 +19,13 @@ const (
 	// imageTokens is the cost of an image at the default resolution
 	// (https://ai.google.dev/gemini-api/docs/media-resolution).
 	imageTokens = 1120
-	// mediaBytesPerToken is an estimate for other media: speech has 32 tokens/s, and MP3 at 64 kbit/s 8,000 bytes/s.
+	// mediaBytesPerToken is an estimate for audio and other media: MP3 at 64 kbit/s has 8,000 bytes a second, and
+	// speech has 32 tokens a second.
 	mediaBytesPerToken = 250
-	// maxOutput is the longest possible answer, in tokens, if the request sets no limit (https://ai.google.dev/gemini-api/docs/models).
+	// maxOutput is the assumed maximum length of an answer, in tokens, if the request sets no limit
+	// (https://ai.google.dev/gemini-api/docs/models).
 	maxOutput = 65_536
-	// maxCandidates is the largest number of answers (candidates) whose cost is reserved for a request
+	// maxCandidates limits the number of answers (candidates) for which cost is reserved
 	// (https://ai.google.dev/api/generate-content).
 	maxCandidates = 8
 )
@@ -38,17 +40,17 @@ type bill struct {
 	maxMicros      int         // the agent's limit per call, in millionths of a dollar; 0 for no limit
 }
 
-// reserveCallCost reserves the maximum cost of a call. The parameter `most` is the limit per call in dollars; 0 means no
-// limit. It returns the request to send, with a lower output limit if the budget is low. The caller must call
-// settleCost of the bill.
+// reserveCallCost reserves the maximum cost of a call. maxDollars is the limit per call; 0 means no limit. It returns
+// the request to send, which has a lower output limit than the original if the budget is low. The caller must call
+// settleCost on the bill.
 //
-// It returns a [*bridge.Error] if the model has no price for a dollar limit. It returns [bridge.ErrBudget] if the
-// budget does not cover the request.
+// It returns a [*bridge.Error] if spending is limited in dollars but the model has no price. It returns
+// [bridge.ErrBudget] if the budget does not cover the request.
 func reserveCallCost(
-	host *bridge.Host, account bridge.Account, most float64, model, method string, request []byte,
+	host *bridge.Host, account bridge.Account, maxDollars float64, model, method string, request []byte,
 ) (*bill, []byte, error) {
 	tokens, dollars := account.HasLimits()
-	dollars = dollars || most > 0
+	dollars = dollars || maxDollars > 0
 	m, ok := host.PriceOf(model)
 	if dollars && !ok {
 		return nil, nil, &bridge.Error{
@@ -56,7 +58,7 @@ func reserveCallCost(
 			Message: fmt.Sprintf("The model %q has no price, but spending is limited in dollars.", tools.Truncate(model, 100)),
 		}
 	}
-	b := &bill{price: m, maxMicros: bridge.ToMicros(most), requestTokens: len(request) / bytesPerToken}
+	b := &bill{price: m, maxMicros: bridge.ToMicros(maxDollars), requestTokens: len(request) / bytesPerToken}
 	if !tokens && !dollars {
 		return b, request, nil
 	}
@@ -65,22 +67,24 @@ func reserveCallCost(
 	return b.reserveBudget(account, request, isGenerateMethod(method), q.candidateCount(), q.maxOutputTokens())
 }
 
-// maxCost returns the maximum cost of the request with an answer of this length (output), in tokens.
-func (b *bill) maxCost(output int) bridge.Cost {
-	return bridge.Cost{Tokens: b.requestTokens + output, Micros: int(b.price.MaxCost(b.requestTokens, output)) + 1}
+// maxCost returns the maximum cost of the request with an answer of outputTokens tokens.
+func (b *bill) maxCost(outputTokens int) bridge.Cost {
+	return bridge.Cost{Tokens: b.requestTokens + outputTokens, Micros: int(b.price.MaxCost(b.requestTokens, outputTokens)) + 1}
 }
 
-// reserveBudget reserves the maximum cost of the request. If generates is set, the cost includes answers: `answers`
-// is their number, and output limits the tokens of each. An output of 0 stands for maxOutput.
-func (b *bill) reserveBudget(account bridge.Account, request []byte, generates bool, answers, output int) (*bill, []byte, error) {
-	answers = min(max(1, answers), maxCandidates)
-	if output <= 0 || output > maxOutput {
-		output = maxOutput
+// reserveBudget reserves the maximum cost of the request. If isGenerate is set, the cost includes answerCount answers
+// of at most outputTokens tokens each. If outputTokens is 0, maxOutput is used. It returns the request to send.
+func (b *bill) reserveBudget(account bridge.Account, request []byte, isGenerate bool, answerCount, outputTokens int) (
+	*bill, []byte, error,
+) {
+	answerCount = min(max(1, answerCount), maxCandidates)
+	if outputTokens <= 0 || outputTokens > maxOutput {
+		outputTokens = maxOutput
 	}
-	if !generates {
-		answers, output = 1, 0
+	if !isGenerate {
+		answerCount, outputTokens = 1, 0
 	}
-	most := b.maxCost(answers * output)
+	most := b.maxCost(answerCount * outputTokens)
 	got, settle, err := account.ReserveCost(most)
 	if err != nil {
 		return nil, nil, err
@@ -96,8 +100,8 @@ func (b *bill) reserveBudget(account bridge.Account, request []byte, generates b
 	if one := b.price.MaxCost(0, 1); one > 0 {
 		remaining = min(remaining, int((float64(got.Micros)-b.price.MaxCost(b.requestTokens, 0))/one))
 	}
-	limit := remaining / answers
-	if !generates || limit <= 0 {
+	limit := remaining / answerCount
+	if !isGenerate || limit <= 0 {
 		settle(bridge.Cost{})
 		return nil, nil, &bridge.Error{
 			Code: bridge.CodeBusy, Err: bridge.ErrBudget,
@@ -105,7 +109,7 @@ func (b *bill) reserveBudget(account bridge.Account, request []byte, generates b
 		}
 	}
 	request, err = editRequest(request, func(fields object) {
-		setField(subobject(fields, "generationConfig"), "maxOutputTokens", limit)
+		setField(ensureSubobject(fields, "generationConfig"), "maxOutputTokens", limit)
 	})
 	if err != nil {
 		settle(bridge.Cost{})
@@ -118,7 +122,8 @@ func isGenerateMethod(method string) bool {
 	return method == "generateContent" || method == "streamGenerateContent"
 }
 
-// recordAnswer records the text and the reported usage of a part of an answer. In a stream, each usage is a running total.
+// recordAnswer records the text and the reported usage of a part of an answer. In a stream, each reported usage is the
+// total so far.
 func (b *bill) recordAnswer(answer object) {
 	candidates, _ := answer["candidates"].([]any)
 	for _, one := range candidates {
@@ -132,17 +137,17 @@ func (b *bill) recordAnswer(answer object) {
 		}
 	}
 	usage, _ := answer["usageMetadata"].(object)
-	if t, err := wire.ParseTokens(tools.Encode(usage)); err == nil && t.Total >= b.reportedTokens.Total {
+	if t, err := wire.ParseTokens(tools.EncodeOrEmpty(usage)); err == nil && t.Total >= b.reportedTokens.Total {
 		b.reportedTokens = t
 	}
 }
 
 // settleCost records the final cost of the call with the account, and returns it. ctx is the context of the call.
-// answered means that the answer is complete. settleCost must be called once.
-func (b *bill) settleCost(ctx context.Context, answered bool) bridge.Cost {
+// isComplete means that the answer is complete. The caller must call settleCost exactly once.
+func (b *bill) settleCost(ctx context.Context, isComplete bool) bridge.Cost {
 	t := b.reportedTokens
 	// If the backend has reported no tokens, they are estimated from the lengths of the request and of the received text.
-	if t.Total == 0 && (answered && b.settle != nil || b.answerBytes > 0 || ctx.Err() != nil) {
+	if t.Total == 0 && (isComplete && b.settle != nil || b.answerBytes > 0 || ctx.Err() != nil) {
 		said := b.answerBytes / bytesPerToken
 		t = wire.Tokens{Prompt: b.requestTokens, Response: said, Total: b.requestTokens + said}
 	}
@@ -183,7 +188,7 @@ type mediaPart struct {
 	Data          jsonLength `json:"data"`
 }
 
-// jsonLength is the length of a JSON value, whose content is discarded.
+// jsonLength is the length of a JSON value. The value itself is discarded.
 type jsonLength int
 
 func (j *jsonLength) UnmarshalJSON(text []byte) error {
@@ -191,19 +196,19 @@ func (j *jsonLength) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// parseRequestSize parses a request. Unreadable parts count as text; the backend reports what is wrong with them.
+// parseRequestSize parses a request. It counts unreadable parts as text, and leaves it to the backend to report them.
 func parseRequestSize(request []byte) (q requestSize) {
 	_ = json.Unmarshal(request, &q)
 	return q
 }
 
-// estimateTokens estimates the tokens of a request of length bytes: everything except media counts as text.
+// estimateTokens estimates the number of tokens in a request of length bytes. All bytes except media count as text.
 func (r *requestSize) estimateTokens(length int) int {
 	bytes, tokens := r.estimateMedia()
 	return tokens + max(0, length-bytes)/bytesPerToken
 }
 
-// estimateMedia returns the number of bytes of the request that are media, and an estimate of their tokens.
+// estimateMedia returns how many bytes of the request are media, and an estimate of the tokens in the media.
 func (r *requestSize) estimateMedia() (bytes, tokens int) {
 	for _, c := range append(r.Contents, r.Content) {
 		for _, p := range c.Parts {
@@ -229,7 +234,8 @@ func (r *requestSize) estimateMedia() (bytes, tokens int) {
 	return bytes, tokens
 }
 
-// candidateCount returns the requested number of answers, and maxOutputTokens the limit for the length of each.
+// candidateCount returns the number of answers that the request asks for. maxOutputTokens returns the maximum length of
+// each.
 func (r *requestSize) candidateCount() int { return max(r.Config.Candidates, r.SnakeConfig.Candidates) }
 
 func (r *requestSize) maxOutputTokens() int {

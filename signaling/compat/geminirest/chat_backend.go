@@ -20,7 +20,7 @@ import (
 )
 
 // chatBackend is a backend with the chat completions API: https://platform.openai.com/docs/api-reference/chat. It
-// translates Google's requests and the responses.
+// translates requests from Google's format, and responses to it.
 type chatBackend struct {
 	url    string
 	key    string
@@ -90,7 +90,7 @@ type turnPart struct {
 	} `json:"functionResponse"`
 }
 
-// joinTextWithoutThoughts returns the text of the parts without thoughts, joined by separator.
+// joinTextWithoutThoughts joins the texts of the parts by separator. It leaves out parts with thoughts.
 func (t *turn) joinTextWithoutThoughts(separator string) string {
 	var texts []string
 	for _, p := range t.Parts {
@@ -109,7 +109,7 @@ func badRequest(format string, args ...any) error {
 // translateRequest converts Google's request to a chat completions request.
 func (c *chatBackend) translateRequest(model string, request []byte) (chatRequest, error) {
 	var g generateRequest
-	if err := tools.ReadJSON(signaling.NormalizeGoogleJSON(request), &g); err != nil {
+	if err := tools.ReadLenientJSON(signaling.NormalizeGoogleJSON(request), &g); err != nil {
 		return chatRequest{}, unreadableRequest(err)
 	}
 	if len(g.Contents) == 0 {
@@ -141,7 +141,7 @@ func (c *chatBackend) translateRequest(model string, request []byte) (chatReques
 	return q, nil
 }
 
-// responseFormat returns the response format for JSON, with the schema if there is one.
+// responseFormat returns the response format for JSON, with the schema if the request has one.
 func responseFormat(jsonSchema, schema json.RawMessage) *chatFormat {
 	if jsonSchema == nil {
 		jsonSchema = toJSONSchema(schema)
@@ -154,7 +154,7 @@ func responseFormat(jsonSchema, schema json.RawMessage) *chatFormat {
 
 // toJSONSchema converts Google's Schema to JSON Schema. It returns nil if it cannot read the schema.
 func toJSONSchema(schema json.RawMessage) json.RawMessage {
-	if standard, err := tools.JSONSchema(schema); err == nil {
+	if standard, err := tools.ToJSONSchema(schema); err == nil {
 		return standard
 	}
 	return nil
@@ -188,13 +188,15 @@ func (g *generateRequest) addTools(q *chatRequest) {
 	}
 }
 
-// callIDs assigns an id to each function call that has none, and the same id to its response. A response without an id
-// is matched by the function's name, in the order of the calls.
+// callIDs assigns IDs to function calls without an ID, and to their responses. A response without an ID belongs to the
+// first pending call with the same function name.
 type callIDs struct {
 	count   int
 	pending []struct{ id, name string }
 }
 
+// assignID returns the ID of a function call, or a new ID if the call has none. The call is pending until
+// takeMatchingCall returns its ID.
 func (c *callIDs) assignID(id, name string) string {
 	if id == "" {
 		c.count++
@@ -204,8 +206,9 @@ func (c *callIDs) assignID(id, name string) string {
 	return id
 }
 
-// matchResponse removes the pending call that a response answers, and returns its id. It returns "" if no call matches.
-func (c *callIDs) matchResponse(id, name string) string {
+// takeMatchingCall finds the pending call that a response answers. It removes the call from the list and returns its
+// ID, or "" if no call matches.
+func (c *callIDs) takeMatchingCall(id, name string) (callID string) {
 	for i, w := range c.pending {
 		if id == w.id || id == "" && name == w.name {
 			c.pending = append(c.pending[:i], c.pending[i+1:]...)
@@ -215,8 +218,8 @@ func (c *callIDs) matchResponse(id, name string) string {
 	return ""
 }
 
-// addMissingResponses adds a response after each function call that has none, because servers reject such calls. A
-// response that does not follow its call becomes a user message.
+// addMissingResponses adds a response after each function call without a response, because servers reject such calls.
+// If a response does not follow its call, it becomes a user message.
 func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 	for len(messages) > 0 {
 		asks := messages[0]
@@ -238,9 +241,9 @@ func addMissingResponses(messages []chatMessage) (list []chatMessage) {
 	return list
 }
 
-// toChatMessages converts a turn to chat messages; each function response becomes a message of its own. The parameter `at` is the path
-// of the turn for errors.
-func (t *turn) toChatMessages(calls *callIDs, at string) (list []chatMessage, err error) {
+// toChatMessages converts a turn to chat messages. Each function response becomes a separate message. path is the path
+// of the turn, for errors.
+func (t *turn) toChatMessages(calls *callIDs, path string) (list []chatMessage, err error) {
 	if t.Role == "model" { // joined without spaces, because the parts may be the chunks of a stream
 		message := chatMessage{Role: "assistant"}
 		if text := t.joinTextWithoutThoughts(""); text != "" {
@@ -264,20 +267,20 @@ func (t *turn) toChatMessages(calls *callIDs, at string) (list []chatMessage, er
 		case p.FunctionResponse != nil:
 			f := p.FunctionResponse
 			said := cmp.Or(string(f.Response), "{}")
-			if id := calls.matchResponse(f.ID, f.Name); id != "" {
+			if id := calls.takeMatchingCall(f.ID, f.Name); id != "" {
 				list = append(list, chatMessage{Role: "tool", Content: said, ToolCallID: id})
 			} else { // servers would reject a response without a call
 				parts = append(parts, chatPart{Type: "text", Text: fmt.Sprintf("%s has answered: %s", f.Name, said)})
 			}
 		case p.FileData != nil:
-			return nil, badRequest("%s.parts[%d].fileData is a file at Google, which this model cannot read: send inlineData.", at, i)
+			return nil, badRequest("%s.parts[%d].fileData is a file at Google, which this model cannot read: send inlineData.", path, i)
 		case p.InlineData != nil && strings.HasPrefix(p.InlineData.MIMEType, "image/"):
 			parts = append(
 				parts,
 				chatPart{Type: "image_url", ImageURL: &chatImage{"data:" + p.InlineData.MIMEType + ";base64," + p.InlineData.Data}},
 			)
 		case p.InlineData != nil:
-			return nil, badRequest("%s.parts[%d].inlineData: %s cannot be shown to this model; images can.", at, i, p.InlineData.MIMEType)
+			return nil, badRequest("%s.parts[%d].inlineData: %s cannot be shown to this model; images can.", path, i, p.InlineData.MIMEType)
 		case p.Text != nil:
 			parts = append(parts, chatPart{Type: "text", Text: *p.Text})
 		}
@@ -290,17 +293,18 @@ func (t *turn) toChatMessages(calls *callIDs, at string) (list []chatMessage, er
 	return list, nil
 }
 
-// finishReasons maps finish reasons to Google's: https://ai.google.dev/api/generate-content#FinishReason.
+// finishReasons maps the finish reasons of chat completions to Google's:
+// https://ai.google.dev/api/generate-content#FinishReason.
 var finishReasons = map[string]string{
 	"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP", "function_call": "STOP", "content_filter": "SAFETY",
 	malformedCall: "MALFORMED_FUNCTION_CALL",
 }
 
 // buildResponse returns a response, or a part of a stream, in Google's format.
-func buildResponse(parts []any, finish string, usage *chatUsage, model string) object {
+func buildResponse(parts []any, finishReason string, usage *chatUsage, model string) object {
 	candidate := object{"content": object{"parts": parts, "role": "model"}}
-	if finish != "" {
-		candidate["finishReason"] = cmp.Or(finishReasons[finish], "OTHER")
+	if finishReason != "" {
+		candidate["finishReason"] = cmp.Or(finishReasons[finishReason], "OTHER")
 	}
 	answer := object{"candidates": []any{candidate}, "modelVersion": model}
 	if usage != nil {
@@ -313,8 +317,8 @@ func buildResponse(parts []any, finish string, usage *chatUsage, model string) o
 	return answer
 }
 
-// toFunctionCalls converts calls to Google's format. If arguments are not an object, it returns no parts, and
-// malformedCall.
+// toFunctionCalls converts calls to Google's format. If the arguments of a call are not an object, it returns no parts,
+// and the reason malformedCall.
 func toFunctionCalls(calls []chatCall, finish string) (parts []any, reason string) {
 	parts = []any{}
 	for _, call := range calls {
@@ -335,20 +339,20 @@ const malformedCall = "malformed"
 func thoughtPart(text string) object { return object{"text": text, "thought": true} }
 
 func (c *chatBackend) startGeneration(
-	ctx context.Context, model string, request requestBody, streams bool,
+	ctx context.Context, model string, request requestBody, isStream bool,
 ) (next func() (object, error), err error) {
 	q, err := c.translateRequest(model, request.text)
 	if err != nil {
 		return nil, err
 	}
-	if streams {
+	if isStream {
 		q.Stream, q.StreamOptions = true, &chatStream{IncludeUsage: true}
 	}
 	from, err := c.sendRequest(ctx, http.MethodPost, "/chat/completions", q, request.onSent)
 	if err != nil {
 		return nil, err
 	}
-	if streams {
+	if isStream {
 		context.AfterFunc(ctx, func() { from.Close() })
 		return c.streamParts(newEventReader(from, maxChatResponse)), nil
 	}
@@ -372,7 +376,7 @@ func (c *chatBackend) startGeneration(
 		parts = append(parts, object{"text": text})
 	}
 	calls, finish := toFunctionCalls(choice.Message.ToolCalls, choice.FinishReason)
-	return singlePart(tools.Encode(buildResponse(append(parts, calls...), finish, answer.Usage, answer.Model))), nil
+	return singlePartIterator(tools.EncodeOrEmpty(buildResponse(append(parts, calls...), finish, answer.Usage, answer.Model))), nil
 }
 
 // sendRequest sends a request and returns the body of a successful response. onSent is called once the body has been sent; it may be nil.
@@ -397,7 +401,7 @@ func (c *chatBackend) sendRequest(ctx context.Context, method, path string, body
 		return nil, err
 	}
 	if resp.StatusCode == http.StatusOK {
-		return plainBody(resp)
+		return requireUncompressed(resp)
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
@@ -480,7 +484,8 @@ func unreadableRequest(err error) error {
 	return badRequest("The request cannot be read: %v.", tools.ExplainJSON(err, ""))
 }
 
-// oneOrMore is a list. A single object is accepted in place of a list of one, as ProtoJSON parsers do.
+// oneOrMore is a list. In JSON it may also be a single object instead of a list with one element, as ProtoJSON parsers
+// accept it.
 type oneOrMore[T any] []T
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -493,7 +498,7 @@ func (o *oneOrMore[T]) UnmarshalJSON(raw []byte) error {
 }
 
 // mergeCallPieces adds streamed pieces of function calls to the calls. Servers mark the pieces of one call by index, by
-// id (Ollama gives all calls the index 0), or only by their order. Some repeat the name in each piece.
+// ID (Ollama gives all calls the index 0), or only by their order. Some servers repeat the function name in each piece.
 func mergeCallPieces(calls, pieces []chatCall) ([]chatCall, error) {
 	for _, p := range pieces {
 		at := len(calls) - 1
@@ -526,7 +531,8 @@ func mergeCallPieces(calls, pieces []chatCall) ([]chatCall, error) {
 	return calls, nil
 }
 
-// isCompleteBefore reports whether a piece begins another call: it has another id, or a name after complete arguments.
+// isCompleteBefore reports whether the call is complete because the piece begins another call. The piece then has
+// another ID, or it has a name and the call's arguments are complete.
 func (c *chatCall) isCompleteBefore(p chatCall) bool {
 	if c.ID != "" && p.ID != "" {
 		return c.ID != p.ID
@@ -548,8 +554,8 @@ func (c *chatBackend) describeModel(_ context.Context, model string) (object, er
 }
 
 // listModels returns the server's models: https://platform.openai.com/docs/api-reference/models. The list is empty if
-// all names mean the same model.
-func (c *chatBackend) listModels(ctx context.Context, _ url.Values) (models []any, next string, err error) {
+// the route has a fixed model, because that model serves every requested name.
+func (c *chatBackend) listModels(ctx context.Context, _ url.Values) (models []any, nextPageToken string, err error) {
 	if c.model != "" {
 		return nil, "", nil
 	}
@@ -590,7 +596,7 @@ func (c *chatBackend) callMethod(ctx context.Context, model, method string, requ
 			"",
 		}
 	}
-	if err := tools.ReadJSON(signaling.NormalizeGoogleJSON(request.text), &q); err != nil {
+	if err := tools.ReadLenientJSON(signaling.NormalizeGoogleJSON(request.text), &q); err != nil {
 		return nil, unreadableRequest(err)
 	}
 	texts, dimensions := []string{q.Content.joinTextWithoutThoughts("\n")}, q.OutputDimensionality
@@ -621,7 +627,7 @@ func (c *chatBackend) callMethod(ctx context.Context, model, method string, requ
 	case len(list) != len(texts):
 		return nil, fmt.Errorf("the backend has answered %d texts with %d embeddings", len(texts), len(list))
 	case method == "embedContent":
-		return tools.Encode(object{"embedding": list[0]}), nil
+		return tools.EncodeOrEmpty(object{"embedding": list[0]}), nil
 	}
-	return tools.Encode(object{"embeddings": list}), nil
+	return tools.EncodeOrEmpty(object{"embeddings": list}), nil
 }

@@ -11,15 +11,15 @@ import (
 // object is a JSON object. Its numbers are of type json.Number, so they keep all digits.
 type object = map[string]any
 
-func decodeObject(text []byte, into *object) error {
+func decodeObject(text []byte, target *object) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
-	return dec.Decode(into)
+	return dec.Decode(target)
 }
 
-// completeResponse adds the fields that clients rely on, and returns the finishReason, or "". If last is set, a candidate
-// without a finishReason gets STOP. If last is not set, every finishReason becomes null.
-func completeResponse(answer object, last bool) (reason string) {
+// completeResponse adds the fields that clients rely on. It returns the finishReason of the answer, or "". If isLast is
+// set, candidates without a finishReason get STOP. Otherwise every finishReason becomes null.
+func completeResponse(answer object, isLast bool) (reason string) {
 	candidates, _ := answer["candidates"].([]any)
 	if len(candidates) == 0 {
 		if isBlocked(answer) { // promptFeedback gives the reason; there are no candidates to complete
@@ -42,9 +42,9 @@ func completeResponse(answer object, last bool) (reason string) {
 			reason = said
 		}
 		switch {
-		case last && said == "":
+		case isLast && said == "":
 			candidate["finishReason"] = "STOP"
-		case !last:
+		case !isLast:
 			candidate["finishReason"] = nil
 		}
 	}

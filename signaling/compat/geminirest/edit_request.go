@@ -21,9 +21,9 @@ func applyAgent(request []byte, a bridge.Agent) ([]byte, error) {
 		if a.Voice == "" && a.Language == "" {
 			return
 		}
-		config := subobject(fields, "generationConfig")
-		modalities, _ := config[findField(config, "responseModalities")].([]any)
-		speaks := findField(config, "speechConfig") != ""
+		config := ensureSubobject(fields, "generationConfig")
+		modalities, _ := config[findSpelling(config, "responseModalities")].([]any)
+		speaks := findSpelling(config, "speechConfig") != ""
 		for _, m := range modalities {
 			kind, _ := m.(string)
 			speaks = speaks || strings.EqualFold(kind, "audio")
@@ -34,7 +34,7 @@ func applyAgent(request []byte, a bridge.Agent) ([]byte, error) {
 		if !speaks {
 			return
 		}
-		speech := subobject(config, "speechConfig")
+		speech := ensureSubobject(config, "speechConfig")
 		if a.Voice != "" {
 			setField(speech, "voiceConfig", object{"prebuiltVoiceConfig": object{"voiceName": a.Voice}})
 			removeField(speech, "multiSpeakerVoiceConfig")
@@ -45,8 +45,8 @@ func applyAgent(request []byte, a bridge.Agent) ([]byte, error) {
 	})
 }
 
-// editRequest parses a request, lets change edit its fields, and encodes it again. Only white space and duplicate
-// fields may be lost.
+// editRequest parses a request, calls change to edit its fields, and encodes it again. Apart from these edits, only
+// white space and duplicate fields may be lost.
 func editRequest(request []byte, change func(fields object)) ([]byte, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(request, &raw); err != nil || raw == nil {
@@ -57,13 +57,14 @@ func editRequest(request []byte, change func(fields object)) ([]byte, error) {
 		fields[name] = value
 	}
 	change(fields)
-	return tools.Encode(fields), nil
+	return tools.EncodeOrEmpty(fields), nil
 }
 
-// subobject returns the object in a field, and adds an empty one if it is missing.
-func subobject(fields object, name string) object {
+// ensureSubobject returns the object in a field. If the field is missing, it adds an empty object. If the field also
+// occurs in other spellings, their objects are merged into one.
+func ensureSubobject(fields object, name string) object {
 	into := object{}
-	for there := findField(fields, name); there != ""; there = findField(fields, name) {
+	for there := findSpelling(fields, name); there != ""; there = findSpelling(fields, name) {
 		var some object
 		switch value := fields[there].(type) {
 		case json.RawMessage:
@@ -87,13 +88,13 @@ func setField(fields object, name string, value any) {
 }
 
 func removeField(fields object, name string) {
-	for there := findField(fields, name); there != ""; there = findField(fields, name) {
+	for there := findSpelling(fields, name); there != ""; there = findSpelling(fields, name) {
 		delete(fields, there)
 	}
 }
 
-// findField returns the spelling of a field that an object contains. Google also accepts snake_case, and some decoders ignore case.
-func findField(fields object, name string) string {
+// findSpelling returns the spelling of a field that an object contains. Google also accepts snake_case, and some decoders ignore case.
+func findSpelling(fields object, name string) string {
 	for there := range fields {
 		if strings.EqualFold(strings.ReplaceAll(there, "_", ""), name) {
 			return there

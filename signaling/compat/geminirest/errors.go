@@ -7,7 +7,7 @@ import (
 	"voxgate/tools"
 )
 
-// shutdownRetryAfter is the Retry-After of a gateway that shuts down. After that time, a load balancer should use
+// shutdownRetryAfter is the Retry-After of a gateway that shuts down. By then, a load balancer should send requests to
 // another gateway.
 const shutdownRetryAfter = 5 * time.Second
 
@@ -20,5 +20,5 @@ func writeErrorBody(w http.ResponseWriter, status int, body object) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	w.Header().Set("Content-Type", jsonContentType)
 	w.WriteHeader(status)
-	_, _ = w.Write(tools.Encode(body))
+	_, _ = w.Write(tools.EncodeOrEmpty(body))
 }

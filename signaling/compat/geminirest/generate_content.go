@@ -18,13 +18,13 @@ import (
 	"voxgate/tools"
 )
 
-// GenerateContent sends a GenerateContentRequest to a model, and calls piece with each part of the answer. A part is a
+// GenerateContent sends a GenerateContentRequest to a model, and calls onPiece with each part of the answer. A part is a
 // GenerateContentResponse with all fields that REST clients expect.
 //
-// It blocks until the answer has ended, piece fails, ctx is done, or the backend is silent for 3 minutes. It returns
-// the error of piece or ctx, or a [*bridge.Error]. The cost is charged to account. A low budget shortens the answer.
+// It blocks until the answer has ended, onPiece fails, ctx is done, or the backend is silent for 3 minutes. It returns
+// the error of onPiece or ctx, or a [*bridge.Error]. The cost is charged to account. A low budget shortens the answer.
 func (s *Server) GenerateContent(
-	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+	ctx context.Context, account bridge.Account, model string, request json.RawMessage, onPiece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error) {
 	bill, request, err := reserveCallCost(s.Host, account, 0, model, "streamGenerateContent", request)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Server) GenerateContent(
 	}
 	err = s.generateParts(ctx, model, request, func(event object) error {
 		bill.recordAnswer(event)
-		return piece(tools.Encode(event))
+		return onPiece(tools.EncodeOrEmpty(event))
 	})
 	return bill.settleCost(ctx, false), err
 }
@@ -47,7 +47,7 @@ func (s *Server) CheckModel(ctx context.Context, model string) error {
 	return nil
 }
 
-func (s *Server) generateParts(ctx context.Context, model string, request []byte, piece func(object) error) error {
+func (s *Server) generateParts(ctx context.Context, model string, request []byte, onPiece func(object) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(maxSilence, func() { cancel(errBackendSilent) })
@@ -67,7 +67,7 @@ func (s *Server) generateParts(ctx context.Context, model string, request []byte
 				candidate["finishReason"] = reason
 			}
 		}
-		if err := piece(event); err != nil {
+		if err := onPiece(event); err != nil {
 			return err
 		}
 	}
@@ -99,13 +99,13 @@ func toBridgeError(ctx context.Context, err error) error {
 	if r := (*backendError)(nil); errors.As(err, &r) {
 		said, _ := r.body["error"].(object)
 		after, _ := time.ParseDuration(cmp.Or(r.retryAfter, "0") + "s") // HTTP dates are not supported; they count as 0
-		return refusalError(r.status, fmt.Sprint(said["message"]), after)
+		return newRefusalError(r.status, fmt.Sprint(said["message"]), after)
 	}
 	if r, ok := errors.AsType[*wire.HandshakeError](err); ok {
-		return refusalError(r.Status, r.Body, r.Retry)
+		return newRefusalError(r.Status, r.Body, r.Retry)
 	}
 	if r, ok := errors.AsType[genai.APIError](err); ok { // an error within a stream
-		return refusalError(r.Code, r.Message, 0)
+		return newRefusalError(r.Code, r.Message, 0)
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errBackendSilent) {
 		return cause
@@ -117,8 +117,8 @@ func toBridgeError(ctx context.Context, err error) error {
 	}
 }
 
-// refusalError returns the error for a response of a backend with this HTTP status.
-func refusalError(status int, message string, retry time.Duration) *bridge.Error {
+// newRefusalError returns the error for a response of a backend with this HTTP status.
+func newRefusalError(status int, message string, retry time.Duration) *bridge.Error {
 	code := bridge.CodeRefused
 	switch status {
 	case http.StatusTooManyRequests:

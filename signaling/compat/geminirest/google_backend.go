@@ -21,9 +21,10 @@ import (
 
 // backend is a server that runs models.
 type backend interface {
-	// startGeneration requests an answer. next returns the parts of the answer one by one, then io.EOF. Without streams,
-	// the answer is one part. next fails when ctx ends. An error that the backend reports is a [*backendError].
-	startGeneration(ctx context.Context, model string, request requestBody, streams bool) (next func() (object, error), err error)
+	// startGeneration requests an answer. next returns the parts of the answer one by one, then io.EOF. If isStream is
+	// false, the whole answer is one part. next fails when ctx ends. An error that the backend reports is a
+	// [*backendError].
+	startGeneration(ctx context.Context, model string, request requestBody, isStream bool) (next func() (object, error), err error)
 	// callMethod runs any other method and returns the backend's response unchanged.
 	callMethod(ctx context.Context, model, method string, request requestBody) (answer []byte, err error)
 	// describeModel returns the description of a model, in Google's format.
@@ -69,7 +70,7 @@ func (g *google) streamContent(ctx context.Context, model string, request []byte
 			var event object
 			if err == nil {
 				answer.SDKHTTPResponse = nil
-				err = decodeObject(tools.Encode(answer), &event)
+				err = decodeObject(tools.EncodeOrEmpty(answer), &event)
 			}
 			if !yield(event, err) {
 				return
@@ -78,10 +79,10 @@ func (g *google) streamContent(ctx context.Context, model string, request []byte
 	}
 }
 
-func (g *google) startGeneration(ctx context.Context, model string, request requestBody, streams bool) (func() (object, error), error) {
-	if !streams {
+func (g *google) startGeneration(ctx context.Context, model string, request requestBody, isStream bool) (func() (object, error), error) {
+	if !isStream {
 		text, err := g.callMethod(ctx, model, "generateContent", request)
-		return singlePart(text), err
+		return singlePartIterator(text), err
 	}
 	from, err := g.sendRequest(ctx, http.MethodPost, model, "streamGenerateContent", "alt=sse", request)
 	if err != nil {
@@ -98,8 +99,8 @@ func (g *google) startGeneration(ctx context.Context, model string, request requ
 	}, nil
 }
 
-// singlePart returns an iterator over a single part.
-func singlePart(text []byte) func() (object, error) {
+// singlePartIterator returns an iterator over a single part.
+func singlePartIterator(text []byte) func() (object, error) {
 	return func() (answer object, err error) {
 		if text == nil {
 			return nil, io.EOF
@@ -122,20 +123,20 @@ func (g *google) readResponse(from io.ReadCloser, err error) ([]byte, error) {
 	return readAnswer(from, maxResponse)
 }
 
-func (g *google) describeModel(ctx context.Context, model string) (about object, err error) {
+func (g *google) describeModel(ctx context.Context, model string) (description object, err error) {
 	text, err := g.readResponse(g.sendRequest(ctx, http.MethodGet, model, "", "", requestBody{}))
 	if err == nil {
-		err = decodeObject(text, &about)
+		err = decodeObject(text, &description)
 	}
-	return about, err
+	return description, err
 }
 
-// modelLists holds the names of the field that contains the list of models, in the Gemini API and in Vertex AI.
+// modelLists lists the two names of the field with the list of models: that of the Gemini API and that of Vertex AI.
 var modelLists = []string{"models", "publisherModels"}
 
-func (g *google) listModels(ctx context.Context, page url.Values) (models []any, next string, err error) {
+func (g *google) listModels(ctx context.Context, query url.Values) (models []any, nextPageToken string, err error) {
 	var answer object
-	text, err := g.readResponse(g.sendRequest(ctx, http.MethodGet, "", "", page.Encode(), requestBody{}))
+	text, err := g.readResponse(g.sendRequest(ctx, http.MethodGet, "", "", query.Encode(), requestBody{}))
 	if err == nil {
 		err = decodeObject(text, &answer)
 	}
@@ -143,8 +144,8 @@ func (g *google) listModels(ctx context.Context, page url.Values) (models []any,
 		some, _ := answer[name].([]any)
 		models = append(models, some...)
 	}
-	next, _ = answer["nextPageToken"].(string)
-	return models, next, err
+	nextPageToken, _ = answer["nextPageToken"].(string)
+	return models, nextPageToken, err
 }
 
 // sendRequest sends a request and returns the body of a successful response.
@@ -165,7 +166,7 @@ func (g *google) sendRequest(ctx context.Context, httpMethod, model, method, que
 		return nil, errors.New(secret.Hide(err.Error()))
 	}
 	if resp.StatusCode == http.StatusOK {
-		return plainBody(resp)
+		return requireUncompressed(resp)
 	}
 	defer resp.Body.Close()
 	g.api.HandleRefusal(secret, resp.StatusCode)
@@ -179,7 +180,8 @@ func (g *google) sendRequest(ctx context.Context, httpMethod, model, method, que
 	return nil, &backendError{resp.StatusCode, body, resp.Header.Get("Retry-After")}
 }
 
-// checkModelName rejects a name that would change the path of the request. The request carries the gateway's API key.
+// checkModelName rejects a name that would change the path of the request, because the request carries the gateway's
+// API key.
 func checkModelName(model, method string) error {
 	if strings.Contains(model, "/") || model == "." || model == ".." || method == "" && strings.Contains(model, ":") {
 		const message = "The model's name would be another path: it has a slash or a colon, or is made of dots."
@@ -188,8 +190,9 @@ func checkModelName(model, method string) error {
 	return nil
 }
 
-// plainBody returns the body of a response, or an error if it is compressed. The gateway has not asked for compression.
-func plainBody(resp *http.Response) (io.ReadCloser, error) {
+// requireUncompressed returns the body of a response. It returns an error if the body is compressed, because the
+// gateway has not asked for compression.
+func requireUncompressed(resp *http.Response) (io.ReadCloser, error) {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		resp.Body.Close()
 		return nil, fmt.Errorf("the backend's answer has the content encoding %.20q, which was not asked for", encoding)

@@ -17,7 +17,7 @@ func (c *restCall) serveModels(ctx context.Context, r *http.Request) error {
 		if err != nil {
 			return c.writeFailure(ctx, err)
 		}
-		return c.writeResponse(tools.Encode(about))
+		return c.writeResponse(tools.EncodeOrEmpty(about))
 	}
 	models, next, err := c.server.collectModels(ctx, c.open, r.URL.Query())
 	if err != nil {
@@ -27,17 +27,19 @@ func (c *restCall) serveModels(ctx context.Context, r *http.Request) error {
 	if next != "" {
 		page["nextPageToken"] = next
 	}
-	return c.writeResponse(tools.Encode(page))
+	return c.writeResponse(tools.EncodeOrEmpty(page))
 }
 
-// collectModels returns a page of the descriptions of the models that the grant in open permits. asked is the client's
-// query, and next the token of the next page, or "". The first page begins with the models of other servers. If another
-// server returns no list, its models are left out.
-func (s *Server) collectModels(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
+// collectModels returns one page of the models' descriptions. It includes only models that the grant in open permits.
+// query is from the client's request. nextPageToken is "" on the last page. The first page begins with the models of
+// servers other than Google's. The models of a server are left out if the server returns no list.
+func (s *Server) collectModels(
+	ctx context.Context, open bridge.SessionRequest, query url.Values,
+) (models []any, nextPageToken string, err error) {
 	page := url.Values{}
 	for _, name := range []string{"pageSize", "pageToken"} {
-		if asked.Get(name) != "" {
-			page.Set(name, asked.Get(name))
+		if query.Get(name) != "" {
+			page.Set(name, query.Get(name))
 		}
 	}
 	models = []any{}
@@ -46,7 +48,7 @@ func (s *Server) collectModels(ctx context.Context, open bridge.SessionRequest, 
 			about, _ := one.(object)
 			full, _ := about["name"].(string)
 			name := full[strings.LastIndexByte(full, '/')+1:]
-			if s.backendFor(name) == of && isModelGranted(open, name) {
+			if s.backendFor(name) == of && isModelAllowed(open, name) {
 				models = append(models, about)
 			}
 		}
@@ -69,9 +71,9 @@ func (s *Server) collectModels(ctx context.Context, open bridge.SessionRequest, 
 	if !s.usesGoogle() {
 		return models, "", nil
 	}
-	some, next, err := s.google.listModels(ctx, page)
+	some, nextPageToken, err := s.google.listModels(ctx, page)
 	add(s.google, some)
-	return models, next, err
+	return models, nextPageToken, err
 }
 
 // usesGoogle reports whether Google's backend serves any models.

@@ -1,9 +1,10 @@
-// Package geminirest serves Gemini's REST API: generateContent and related methods, as Google's SDKs and the Gemini CLI call them
-// (https://ai.google.dev/api/generate-content), also with a slash in place of the colon, as old clients do.
+// Package geminirest serves Gemini's REST API: generateContent and related methods, as Google's SDKs and the Gemini CLI
+// call them (https://ai.google.dev/api/generate-content). Old clients may write a slash instead of the colon in paths.
 //
-// A call is forwarded to the backend, and its answer is completed (complete_response.go): it gets the fields that Google omits if they are
-// empty, and exactly one finishReason, at its end. Unknown fields are forwarded in both directions. The client's key is a token
-// of this gateway and is not forwarded; Google's key is never sent to the client.
+// A call is forwarded to the backend. Its answer is completed (complete_response.go): fields that Google omits because
+// they are empty are added, and exactly one finishReason is at the end. Unknown fields are forwarded in both
+// directions. The client's key is a token of this gateway and is not forwarded; Google's key is never sent to the
+// client.
 package geminirest
 
 import (
@@ -29,15 +30,16 @@ import (
 const (
 	// maxRequest limits a request, in bytes: Google's limit for inline data (https://ai.google.dev/gemini-api/docs/file-input-methods).
 	maxRequest = 20 << 20
-	// maxResponse limits a response of Google, or an event of a stream, in bytes: an image takes some megabytes.
+	// maxResponse limits a response of Google, or an event of a stream, in bytes. It is large because an image takes
+	// several megabytes.
 	maxResponse = 64 << 20
-	// maxText limits an event in an answer to the gateway's own requests, in bytes. Google's SDK needs a time that grows
-	// with the square of the event's size: 40 s for 64 MB.
+	// maxText limits an event in an answer to the gateway's own requests, in bytes. The limit is needed because the
+	// time that Google's SDK takes grows with the square of the event's size: 40 s for 64 MB.
 	maxText = 4 << 20
-	// maxChatResponse limits a response of a server with OpenAI's API, in bytes: text, small images, or 100 embeddings
-	// of 3,072 numbers.
+	// maxChatResponse limits a response of a server with OpenAI's API, in bytes. It is enough for text, small images,
+	// or 100 embeddings of 3,072 numbers.
 	maxChatResponse = 16 << 20
-	// maxSilence limits how long the backend may send nothing. A thinking model may need a minute or two.
+	// maxSilence limits how long the backend may send nothing. A thinking model may be silent for a minute or two.
 	maxSilence = 3 * time.Minute
 	// bodyTimeout limits the time for reading a request.
 	bodyTimeout = 30 * time.Second
@@ -83,7 +85,7 @@ func (s *Server) Endpoints() (list []signaling.Endpoint) {
 	return append(list, signaling.Endpoint{Pattern: "/upload/", Handler: http.HandlerFunc(rejectUnknownPath)})
 }
 
-// rejectUnknownPath rejects a path that Google or OpenAI serves and this gateway does not.
+// rejectUnknownPath rejects a path that Google or OpenAI serves but this gateway does not.
 func rejectUnknownPath(w http.ResponseWriter, r *http.Request) {
 	what := ""
 	switch {
@@ -114,7 +116,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		signaling.WriteGoogleError(w, http.StatusNotFound, message, 0)
 		return
 	}
-	open, err := s.authorizeCall(r, model)
+	open, err := s.admitCall(r, model)
 	if err != nil {
 		signaling.WriteGoogleErrorFor(w, err)
 		return
@@ -151,7 +153,7 @@ func (c *restCall) serveRequest(r *http.Request) {
 	}
 }
 
-// logCLIHint logs once the setting that Gemini CLI requires. With only a base URL, it exits with status 41
+// logCLIHint logs once which other setting Gemini CLI needs. With only a base URL, it exits with status 41
 // (google-gemini/gemini-cli #27550).
 func (s *Server) logCLIHint(r *http.Request) {
 	if strings.HasPrefix(r.UserAgent(), "GeminiCLI") {
@@ -165,20 +167,21 @@ const cliSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`
 
 var errBackendSilent = errors.New("the backend has sent nothing for too long")
 
-// authorizeCall authenticates the client and counts the call. If the grant names a model, only this model is permitted.
-func (s *Server) authorizeCall(r *http.Request, model string) (bridge.SessionRequest, error) {
+// admitCall authenticates the client, and counts the call until [bridge.Account].End is called. If the grant names a
+// model, the client may use only that model.
+func (s *Server) admitCall(r *http.Request, model string) (bridge.SessionRequest, error) {
 	open := bridge.SessionRequest{Origin: bridge.Origin{Protocol: protocolName}, Account: bridge.Unlimited}
 	if err := access.From(r.Context()).AuthorizeShortCall(&open, r.URL.Query().Get("key")); err != nil {
 		return open, err
 	}
-	if model != "" && !isModelGranted(open, model) {
+	if model != "" && !isModelAllowed(open, model) {
 		return open, &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
 	return open, open.Account.BeginSession(bridge.Cost{})
 }
 
-// isModelGranted reports whether a model may be used. The Live model in an agent's file applies only to conversations, not to REST calls.
-func isModelGranted(o bridge.SessionRequest, model string) bool {
+// isModelAllowed reports whether a model may be used. The Live model in an agent's file applies only to conversations, not to REST calls.
+func isModelAllowed(o bridge.SessionRequest, model string) bool {
 	fixed := o.FixedAgent().Model
 	if o.Grant == nil || o.Grant.Agent.Model == "" && bridge.IsLiveModel(fixed) {
 		fixed = ""
@@ -240,7 +243,7 @@ func (c *restCall) forwardCall(ctx context.Context, r *http.Request, body []byte
 		}
 		bill.recordAnswer(answer)
 		completeResponse(answer, true)
-		return c.writeResponse(tools.Encode(answer))
+		return c.writeResponse(tools.EncodeOrEmpty(answer))
 	}
 	text, err := to.callMethod(ctx, c.model, c.method, request)
 	if err != nil {
@@ -257,7 +260,7 @@ func (c *restCall) writeResponse(text []byte) error {
 	return err
 }
 
-// writeFailure sends the response for a call that failed before its answer began.
+// writeFailure sends the response for a call that failed before its answer began. It returns the error to log, or nil.
 func (c *restCall) writeFailure(ctx context.Context, err error) error {
 	var r *backendError
 	var gatewayErr *bridge.Error

@@ -538,7 +538,7 @@ func TestGrantedAgentFileLimits(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, "desk.md"), []byte(test.file), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		answers, err := agents.Open(folder, slog.New(slog.DiscardHandler))
+		answers, err := agents.Open(folder, "", slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,14 +41,15 @@ func ReadRoutes(file string) ([]Route, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	for i := range all.Models {
-		if err := all.Models[i].validateRoute(); err != nil {
+		if err := all.Models[i].expandAndValidate(); err != nil {
 			return nil, fmt.Errorf("%s: models[%d].%w", file, i, err)
 		}
 	}
 	return all.Models, nil
 }
 
-func (r *Route) validateRoute() error {
+// expandAndValidate expands the environment variable in the key. It returns an error if the route is invalid.
+func (r *Route) expandAndValidate() error {
 	if _, err := path.Match(r.Model, ""); err != nil || r.Model == "" {
 		return fmt.Errorf("model %q is no name and no pattern", r.Model)
 	}
@@ -84,13 +85,13 @@ type route struct {
 	backend backend
 }
 
-func makeRoutes(routes []Route, google backend, client *http.Client) (made []route) {
+func makeRoutes(routes []Route, google backend, client *http.Client) (list []route) {
 	for _, r := range routes {
 		to := google
 		if r.OpenAI != nil {
 			to = newChatBackend(*r.OpenAI, client)
 		}
-		made = append(made, route{r.Model, to})
+		list = append(list, route{r.Model, to})
 	}
-	return made
+	return list
 }

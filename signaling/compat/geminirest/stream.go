@@ -17,7 +17,8 @@ import (
 )
 
 // streamResponse forwards the backend's events as they arrive, as server-sent events (alt=sse) or a JSON array. Clients
-// expect a finishReason only in the last event. So once an event has one, each event is held until the next arrives.
+// expect a finishReason only in the last event. So as soon as the backend has sent a finishReason, streamResponse sends
+// each event only when the next one has arrived.
 func (c *restCall) streamResponse(ctx context.Context, r *http.Request, next func() (object, error)) error {
 	out := &eventWriter{call: c, sse: r.URL.Query().Get("alt") == "sse"}
 	c.responseWriter.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
@@ -79,8 +80,8 @@ type eventReader struct {
 	maxSize int // maximum size of an event in bytes, including the comments before it
 }
 
-func newEventReader(answer io.Reader, most int) *eventReader {
-	return &eventReader{bufio.NewReaderSize(answer, 64<<10), most}
+func newEventReader(answer io.Reader, maxSize int) *eventReader {
+	return &eventReader{bufio.NewReaderSize(answer, 64<<10), maxSize}
 }
 
 // nextEvent returns the data of the next event. The blank line after the last event may be missing.
@@ -102,8 +103,8 @@ func (e *eventReader) nextEvent() ([]byte, error) {
 	}
 }
 
-// readLine returns a line of at most limit bytes, valid until the next call. bufio.Scanner would search a long line
-// again at each read.
+// readLine returns a line of at most limit bytes, which is valid until the next call. It does not use bufio.Scanner,
+// which would search a long line again at each read.
 func (e *eventReader) readLine(limit int) (line []byte, err error) {
 	for {
 		piece, err := e.from.ReadSlice('\n')
@@ -141,12 +142,13 @@ type eventWriter struct {
 	written int
 }
 
-// flushHeld writes the held event, if any. If last is set, the event gets the finishReason reason, or STOP if it is empty.
-func (e *eventWriter) flushHeld(held object, reason string, last bool) error {
+// flushHeld writes the held event, if there is one. If isLast is set, it first sets the event's finishReason to reason,
+// or to STOP if reason is empty.
+func (e *eventWriter) flushHeld(held object, reason string, isLast bool) error {
 	if held == nil {
 		return nil
 	}
-	if last {
+	if isLast {
 		candidates, _ := held["candidates"].([]any)
 		for _, one := range candidates {
 			if candidate, ok := one.(object); ok {
@@ -161,7 +163,7 @@ func (e *eventWriter) flushHeld(held object, reason string, last bool) error {
 }
 
 func (e *eventWriter) writeEvent(event object) error {
-	text := tools.Encode(event)
+	text := tools.EncodeOrEmpty(event)
 	switch {
 	case e.sse:
 		text = append(append([]byte("data: "), text...), "\r\n\r\n"...)

@@ -18,7 +18,8 @@ const (
 // g711Codecs maps the telephone formats to their codecs.
 var g711Codecs = map[string]*g711.Codec{formatMuLaw: &g711.MuLaw, formatALaw: &g711.ALaw}
 
-// Sample rates in Hz: voiceRate for audio/pcm, the only rate of OpenAI's API, and phoneRate for G.711.
+// Sample rates in Hz. voiceRate is the rate of audio/pcm, because OpenAI's API has no other. phoneRate is the rate of
+// G.711.
 const (
 	voiceRate = bridge.VoiceRate
 	phoneRate = 8000
@@ -44,14 +45,14 @@ type audioDecoder struct {
 	pcm    []int16
 }
 
-// decodeAudio returns the samples of a piece of audio, valid until the next call, and their rate in Hz.
-func (d *audioDecoder) decodeAudio(format string, sound []byte) (pcm []int16, rate int) {
+// decodeAudio returns the samples of a piece of audio and their rate in Hz. The samples are valid until the next call.
+func (d *audioDecoder) decodeAudio(format string, encoded []byte) (pcm []int16, rate int) {
 	if law := g711Codecs[format]; law != nil {
 		d.stream.Reset()
-		d.pcm = law.Append(d.pcm[:0], sound)
+		d.pcm = law.AppendDecoded(d.pcm[:0], encoded)
 		return d.pcm, phoneRate
 	}
-	d.pcm = d.stream.Append(d.pcm[:0], sound)
+	d.pcm = d.stream.Append(d.pcm[:0], encoded)
 	return d.pcm, voiceRate
 }
 
@@ -68,5 +69,5 @@ func (e *audioEncoder) encodeAudio(format string, pcm []int16) []byte {
 	if e.resampler == nil {
 		e.resampler = media.NewResampler(bridge.VoiceRate, phoneRate)
 	}
-	return law.AppendBytes(nil, e.resampler.Resample(pcm))
+	return law.AppendEncoded(nil, e.resampler.Resample(pcm))
 }

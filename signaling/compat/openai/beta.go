@@ -9,14 +9,14 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// The beta of the Realtime API is not supported, as at OpenAI itself. Its clients get an error that names the change:
-// https://platform.openai.com/docs/guides/realtime, "Beta to GA migration".
+// The beta of the Realtime API is not supported; OpenAI does not support it any more, either. Its clients get an error
+// that names the necessary change: https://platform.openai.com/docs/guides/realtime, "Beta to GA migration".
 
 // betaSubprotocol selects the beta in the list of WebSocket subprotocols.
 const betaSubprotocol = "openai-beta.realtime-v1"
 
-// betaError returns the error for a client of the beta. The code and the first sentence are OpenAI's.
-func betaError(format string, args ...any) error {
+// newBetaError returns the error for a client of the beta. The code and the first sentence are OpenAI's.
+func newBetaError(format string, args ...any) error {
 	return newError("beta_api_shape_disabled", "", "The Realtime Beta API is no longer supported. "+format, args...)
 }
 
@@ -24,9 +24,9 @@ func betaError(format string, args ...any) error {
 func rejectBeta(r *http.Request) error {
 	switch {
 	case strings.Contains(r.Header.Get("OpenAI-Beta"), "realtime=v1"):
-		return betaError("Send no header OpenAI-Beta, and use the GA API.")
+		return newBetaError("Send no header OpenAI-Beta, and use the GA API.")
 	case slices.Contains(websocket.Subprotocols(r), betaSubprotocol):
-		return betaError("Send no subprotocol %s, and use the GA API.", betaSubprotocol)
+		return newBetaError("Send no subprotocol %s, and use the GA API.", betaSubprotocol)
 	}
 	return nil
 }
@@ -34,9 +34,9 @@ func rejectBeta(r *http.Request) error {
 // rejectBetaPath rejects a request to a path that only the beta has.
 func rejectBetaPath(_ http.ResponseWriter, r *http.Request) error {
 	if strings.HasSuffix(r.URL.Path, "/sessions") {
-		return betaError("Create client secrets with POST /v1/realtime/client_secrets, in the format of the GA API.")
+		return newBetaError("Create client secrets with POST /v1/realtime/client_secrets, in the format of the GA API.")
 	}
-	return betaError("Send the offer to /v1/realtime/calls, and use the GA API.")
+	return newBetaError("Send the offer to /v1/realtime/calls, and use the GA API.")
 }
 
 // betaFields lists the fields of a session that only the beta has, each followed by its path in the GA API.

@@ -15,8 +15,9 @@ import (
 const (
 	// maxEvent limits an event of a client, in bytes: a picture of 8 MiB in base64.
 	maxEvent = maxPicture + 1<<20
-	// maxDelay limits how long the gateway holds function results until the client sends response.create. The model
-	// answers results as soon as it gets them. maxDelay also limits how long a response.create waits for a session update.
+	// maxDelay limits how long the gateway holds function results until the client sends response.create. They are held
+	// because the model answers function results as soon as it gets them. maxDelay also limits how long a
+	// response.create waits for a session update.
 	maxDelay = time.Second
 )
 
@@ -39,7 +40,7 @@ type call struct {
 	encoder         audioEncoder
 }
 
-// engine is the conversation that receives the call's commands.
+// engine is the conversation ([bridge.Session]) that executes the call's commands.
 type engine interface {
 	ID() string
 	Do(bridge.Command) error
@@ -66,22 +67,22 @@ func newCall(log *slog.Logger, d *dialogue) *call {
 	return c
 }
 
-// updateDialogue runs a function that changes the dialogue, and sends the resulting messages. The connection `from` has
-// caused the change; it may be nil.
-func (c *call) updateDialogue(from *listener, do func(d *dialogue)) {
+// updateDialogue changes the dialogue, and sends the resulting messages. origin is the connection that has caused the
+// change; it may be nil.
+func (c *call) updateDialogue(origin *listener, change func(d *dialogue)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	do(c.dialogue)
+	change(c.dialogue)
 	for _, t := range c.dialogue.drainEvents() {
 		for _, l := range c.listeners {
-			if (!t.onlySender || l == from || from == nil) && (!l.filtered || filteredEvents[t.eventType]) {
+			if (!t.onlySender || l == origin || origin == nil) && (!l.filtered || filteredEvents[t.eventType]) {
 				l.out.PutText(t.data)
 			}
 		}
 	}
 }
 
-// addListener subscribes a connection to the events; removeListener unsubscribes it.
+// addListener subscribes a connection to the events of the conversation. removeListener unsubscribes it.
 func (c *call) addListener(l *listener) {
 	c.updateDialogue(l, func(d *dialogue) {
 		c.listeners = append(c.listeners, l)
@@ -109,7 +110,7 @@ func (c *call) Notify(e bridge.Event) {
 		return
 	}
 	c.updateDialogue(nil, func(d *dialogue) {
-		begun := d.modelListening
+		wasReady := d.isModelReady
 		if b, ok := e.Body.(bridge.ToolLosses); ok {
 			d.removeLostTools(b)
 			if len(c.listeners) > 0 {
@@ -118,7 +119,7 @@ func (c *call) Notify(e bridge.Event) {
 			return
 		}
 		c.pendingCommands = append(c.pendingCommands, d.handleEngineEvent(e)...)
-		if d.modelListening && !begun {
+		if d.isModelReady && !wasReady {
 			close(c.modelReady)
 		}
 		if len(c.pendingCommands) > 0 {
@@ -130,7 +131,7 @@ func (c *call) Notify(e bridge.Event) {
 	})
 }
 
-// runCommands executes pendingCommands and delayed commands. It blocks until the client is gone, its connection has
+// runCommands executes pendingCommands and delayed commands. It blocks until the client has left, its connection has
 // failed, or ctx is done.
 func (c *call) runCommands(ctx context.Context, gone <-chan struct{}, failed <-chan error) error {
 	defer c.setEngine(nil)
@@ -150,16 +151,17 @@ func (c *call) runCommands(ctx context.Context, gone <-chan struct{}, failed <-c
 	}
 }
 
-// setEngine sets the engine that executes commands. With nil, commands are not executed any more.
+// setEngine sets the engine that executes commands. If s is nil, commands are no longer executed.
 func (c *call) setEngine(s engine) {
 	c.commandMu.Lock()
 	defer c.commandMu.Unlock()
 	c.engine = s
 }
 
-// handleMessage handles a message that a client has sent over a connection.
+// handleMessage handles a message that a client has sent over a connection. It blocks until the model has the session's
+// turn-taking mode.
 func (c *call) handleMessage(l *listener, m signaling.Message) {
-	if c.isBeforeClientTurns() { // until then, the engine rejects a bridge.Activity
+	if c.isAwaitingTurnMode() { // until then, the engine rejects a bridge.Activity
 		select {
 		case <-c.modelReady:
 		case <-c.callEnded:
@@ -175,7 +177,7 @@ func (c *call) handleMessage(l *listener, m signaling.Message) {
 	case !m.Text:
 		err = newError("invalid_event", "", "Expected a text WebSocket message; binary frames are not supported.")
 	default:
-		e, err = readEvent(m.Data)
+		e, err = parseEvent(m.Data)
 	}
 	c.handleEvent(l, e, err)
 	if e.Type != "input_audio_buffer.append" || err != nil {
@@ -183,12 +185,12 @@ func (c *call) handleMessage(l *listener, m signaling.Message) {
 	}
 }
 
-// isBeforeClientTurns reports whether the client's session requires a turn-taking mode other than engineDetectsTurns, and
-// the model has not confirmed the session yet.
-func (c *call) isBeforeClientTurns() bool {
+// isAwaitingTurnMode reports whether the model must still be set up for the turn-taking mode of the client's session.
+// It is false in the mode engineDetectsTurns, which needs no setup.
+func (c *call) isAwaitingTurnMode() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.dialogue.modelListening && c.dialogue.session.turnMode() != engineDetectsTurns
+	return !c.dialogue.isModelReady && c.dialogue.session.turnMode() != engineDetectsTurns
 }
 
 // handleEvent handles a client event, or reports err if the event is invalid.
@@ -212,12 +214,13 @@ func (c *call) handleEvent(l *listener, e clientEvent, err error) {
 	})
 }
 
-// decideInOrder calls decide, and executes the returned commands before another decision. Audio and events come from
-// different goroutines, and marks of speech ([bridge.Activity]) must stay in order.
-func (c *call) decideInOrder(from *listener, event string, decide func(*dialogue) []bridge.Command) {
+// decideInOrder calls decide and executes the commands that decide returns. No other decision can begin before they are
+// executed, because marks of speech ([bridge.Activity]) must stay in order although audio and events come from
+// different goroutines.
+func (c *call) decideInOrder(origin *listener, eventID string, decide func(*dialogue) []bridge.Command) {
 	c.commandMu.Lock()
 	defer c.commandMu.Unlock()
-	c.runDecision(from, event, decide)
+	c.runDecision(origin, eventID, decide)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dialogue.hasDelayedCommands() {
@@ -227,8 +230,9 @@ func (c *call) decideInOrder(from *listener, event string, decide func(*dialogue
 	}
 }
 
-// runDecision executes pendingCommands, calls decide, and executes the returned commands. The caller holds commandMu.
-func (c *call) runDecision(from *listener, event string, decide func(*dialogue) []bridge.Command) {
+// runDecision executes pendingCommands, calls decide, and executes the commands that decide returns. The caller must
+// hold commandMu.
+func (c *call) runDecision(origin *listener, eventID string, decide func(*dialogue) []bridge.Command) {
 	if c.engine == nil {
 		return
 	}
@@ -238,17 +242,17 @@ func (c *call) runDecision(from *listener, event string, decide func(*dialogue) 
 	c.mu.Unlock()
 	c.executeCommands(nil, "", todo)
 	var commands []bridge.Command
-	c.updateDialogue(from, func(d *dialogue) { commands = decide(d) })
-	c.executeCommands(from, event, commands)
+	c.updateDialogue(origin, func(d *dialogue) { commands = decide(d) })
+	c.executeCommands(origin, eventID, commands)
 }
 
-func (c *call) executeCommands(from *listener, event string, commands []bridge.Command) {
+func (c *call) executeCommands(origin *listener, eventID string, commands []bridge.Command) {
 	for _, command := range commands {
 		err := c.engine.Do(command)
 		if _, mark := command.(bridge.Activity); err != nil && !mark {
-			c.log.Info("client event failed", "call", c.engine.ID(), "event", clip(event), "err", clipLong(err.Error()))
+			c.log.Info("client event failed", "call", c.engine.ID(), "event", clip(eventID), "err", clipLong(err.Error()))
 		}
-		c.updateDialogue(from, func(d *dialogue) { d.onCommandDone(event, command, err) })
+		c.updateDialogue(origin, func(d *dialogue) { d.onCommandDone(eventID, command, err) })
 	}
 }
 
@@ -260,14 +264,14 @@ func (c *call) writeAudio(mic media.Sink, pcm []int16, rate int) error {
 	return mic.WritePCM(pcm)
 }
 
-// Lead implements [media.Output]. OpenAI's clients expect the voice faster than real time, and report by
-// conversation.item.truncate how much of it was played.
+// Lead implements [media.Output]. The voice is sent faster than real time, because OpenAI's clients expect that. They
+// report by conversation.item.truncate how much of the voice they have played.
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil)
 
-// Full implements [media.BackpressureOutput]. It is true only if all connections are full. A single slow connection is
-// closed if its queue grows too long.
+// Full implements [media.BackpressureOutput]. It returns true only if all connections are full, because a single slow
+// connection must not delay the others. A slow connection is closed if its queue grows too long.
 func (c *call) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,7 +293,7 @@ func (c *call) endCall(opener *listener, err error) {
 		if !slices.Contains(c.listeners, opener) {
 			c.listeners = append(c.listeners, opener)
 		}
-		if e := clientError(err); e != nil {
+		if e := endError(err); e != nil {
 			d.emitError("", e)
 		}
 	})

@@ -53,7 +53,7 @@ func TestSpeechMarkersKeepTheirOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.session, d.turnModeActive, d.modelListening = session, true, true
+	d.session, d.turnModeActive, d.isModelReady = session, true, true
 	c := newCall(slog.New(slog.DiscardHandler), d)
 	engine := &slowEngine{begun: make(chan struct{}), next: make(chan struct{}, 1)}
 	c.setEngine(engine)
@@ -65,7 +65,7 @@ func TestSpeechMarkersKeepTheirOrder(t *testing.T) {
 	})
 	<-engine.begun
 	for _, kind := range []string{"input_audio_buffer.commit", "response.create"} {
-		e, err := readEvent([]byte(`{"type":"` + kind + `"}`))
+		e, err := parseEvent([]byte(`{"type":"` + kind + `"}`))
 		c.handleEvent(nil, e, err)
 	}
 	hearing.Wait()

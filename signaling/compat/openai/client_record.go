@@ -43,15 +43,15 @@ func (r *clientRecord) emitEvent(kind string, fields object) { r.queueEvent(kind
 func (r *clientRecord) queueEvent(kind string, fields object, onlySender bool) {
 	encoded := []byte("}")
 	if len(fields) > 0 {
-		encoded = tools.Encode(fields)
+		encoded = tools.EncodeOrEmpty(fields)
 		encoded[0] = ','
 	}
 	data := fmt.Appendf(nil, `{"type":%q,"event_id":%q%s`, kind, r.newID("event"), encoded)
 	r.out = append(r.out, message{kind, data, onlySender})
 }
 
-// emitError reports an error; event is the id of the client's event that caused it.
-func (r *clientRecord) emitError(event string, err error) {
+// emitError reports an error; eventID is the id of the client's event that caused it.
+func (r *clientRecord) emitError(eventID string, err error) {
 	e := apiError{Type: "server_error", Code: "server_error", Message: "Something went wrong in the gateway."}
 	var realtimeErr *apiError
 	var engineErr *bridge.Error
@@ -62,13 +62,14 @@ func (r *clientRecord) emitError(event string, err error) {
 	case errors.As(err, &engineErr):
 		e = apiError{Type: "invalid_request_error", Code: string(engineErr.Code), Message: engineErr.Message}
 	}
-	e.EventID = event
+	e.EventID = eventID
 	r.queueEvent("error", object{"error": e}, true)
 }
 
-// addItem inserts an item at the index `at`, and reports it. The index len(items) appends the item.
-func (r *clientRecord) addItem(i *item, at int) {
-	r.items = slices.Insert(r.items, at, i)
+// addItem inserts an item at an index, and reports it to the client. At the index len(items), the item is appended. If
+// the record is full, addItem drops the oldest items.
+func (r *clientRecord) addItem(i *item, index int) {
+	r.items = slices.Insert(r.items, index, i)
 	i.countedBytes, _ = i.textAndPictureSize() // a spoken answer has no text yet; the text of its turn comes later, and is not counted
 	r.itemBytes += i.countedBytes
 	for len(r.items) > maxItems || r.itemBytes > maxRecordBytes && len(r.items) > 1 {
@@ -77,9 +78,9 @@ func (r *clientRecord) addItem(i *item, at int) {
 	r.emitEvent("conversation.item.added", object{"previous_item_id": r.previousItemID(i), "item": i})
 }
 
-func (r *clientRecord) removeItem(n int) {
-	r.itemBytes -= r.items[n].countedBytes
-	r.items = slices.Delete(r.items, n, n+1)
+func (r *clientRecord) removeItem(index int) {
+	r.itemBytes -= r.items[index].countedBytes
+	r.items = slices.Delete(r.items, index, index+1)
 }
 
 // emitItemDone reports that an item is complete.
@@ -115,7 +116,7 @@ func (r *clientRecord) lastItemID() *string {
 	return nil
 }
 
-// clientEvent is an event of a client. Fields that occur in only one type of event are not parsed yet.
+// clientEvent is an event of a client. Fields that occur in only one type of event are still unparsed JSON.
 type clientEvent struct {
 	Type     string          `json:"type"`
 	EventID  string          `json:"event_id"`
@@ -131,8 +132,9 @@ type clientEvent struct {
 	ResponseID     string  `json:"response_id"`
 }
 
-// readEvent reads a client event. If it returns an error, e still has the id of the event if the id can be read.
-func readEvent(raw []byte) (e clientEvent, err error) {
+// parseEvent parses a client event. If it returns an error, e has the ID of the event nevertheless, unless the ID is
+// unreadable.
+func parseEvent(raw []byte) (e clientEvent, err error) {
 	if err := json.Unmarshal(raw, &e); err != nil {
 		var id struct {
 			EventID string `json:"event_id"`

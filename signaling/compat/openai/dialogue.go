@@ -12,8 +12,8 @@ import (
 	"voxgate/tools"
 )
 
-// dialogue is a conversation in terms of the Realtime API. Events of client and engine go in. Messages to the client
-// and commands to the engine come out. It is not safe for concurrent use.
+// dialogue is a conversation in terms of the Realtime API. It gets the events of the client and of the engine, and
+// returns messages to the client and commands to the engine. It is not safe for concurrent use.
 type dialogue struct {
 	clientRecord
 	userSpeech userSpeech
@@ -24,7 +24,7 @@ type dialogue struct {
 	pendingUpdates  int                                                         // session updates that the engine has not confirmed
 	newestUpdate    *sessionUpdate                                              // confirmed or not; nil before the first update
 	delayedCommands []bridge.Command                                            // wait until all updates are confirmed; nil if none wait
-	modelListening  bool                                                        // the model was set up with no update pending; never reset
+	isModelReady    bool                                                        // the model was set up with no update pending; never reset
 	turnModeActive  bool                                                        // the model uses the session's turn-taking mode
 
 	pendingItems   []*item         // items of the client that were not sent to the model yet
@@ -34,8 +34,8 @@ type dialogue struct {
 	toolLosses []bridge.ToolLoss // losses that were not reported to the client yet
 }
 
-// sessionUpdate is the state of one session.update. The engine gets it as ReplyTo of a command, and returns it in the
-// event that confirms or rejects the command.
+// sessionUpdate is the state of one session.update. It is the ReplyTo of a command to the engine. The engine returns it
+// in the event that confirms or rejects the command.
 type sessionUpdate struct {
 	event    string         // id of the client's event
 	previous session        // session before the update, restored if the engine rejects the update
@@ -55,7 +55,7 @@ func (d *dialogue) handleEngineEvent(e bridge.Event) (commands []bridge.Command)
 	switch b := e.Body.(type) {
 	case bridge.SetupComplete:
 		d.finishUpdate(e.ReplyTo, nil)
-		d.modelListening = d.modelListening || d.pendingUpdates == 0
+		d.isModelReady = d.isModelReady || d.pendingUpdates == 0
 		return d.releaseDelayedCommands()
 	case bridge.SetupFailed:
 		d.finishUpdate(e.ReplyTo, b.Err)
@@ -65,21 +65,21 @@ func (d *dialogue) handleEngineEvent(e bridge.Event) (commands []bridge.Command)
 	case bridge.UserText:
 		d.onTranscript(b)
 	case bridge.Speaking:
-		if commands, ok := d.answer.checkWanted(); !ok {
+		if commands, ok := d.answer.acceptOutput(); !ok {
 			return commands
 		}
 		if d.answer.turn = b.Turn; d.answer.stage != stageAfterCalls {
-			d.speechItem(b.Turn)
+			d.ensureOutputItem(b.Turn)
 		}
 	case bridge.AssistantText:
 		if b.Final {
 			return nil
 		}
-		if d.answer.isLate(b.Turn) {
-			d.answer.addLate(b.Turn, b.Text)
+		if d.answer.isLateText(b.Turn) {
+			d.answer.addLateText(b.Turn, b.Text)
 			return nil
 		}
-		if commands, ok := d.answer.checkWanted(); !ok {
+		if commands, ok := d.answer.acceptOutput(); !ok {
 			return commands
 		}
 		d.addText(b)
@@ -110,7 +110,8 @@ func (d *dialogue) handleEngineEvent(e bridge.Event) (commands []bridge.Command)
 	return nil
 }
 
-// ensureResponse begins a response if none is in progress: the model has begun to speak without a response.create.
+// ensureResponse begins a response if none is in progress. This happens when the model begins to speak although the
+// client has not sent a response.create.
 func (d *dialogue) ensureResponse() {
 	if !d.answer.isInProgress() {
 		d.userSpeech.stopSpeech(d.userSpeech.received) // the model has detected the end of speech before the gateway has
@@ -119,10 +120,11 @@ func (d *dialogue) ensureResponse() {
 	d.userSpeech.markAnswered()
 }
 
-// speechItem returns the item for the current output.
-func (d *dialogue) speechItem(turn int) *item {
+// ensureOutputItem returns the item for the model's current output. If there is none, it begins an item, and also a
+// response if necessary.
+func (d *dialogue) ensureOutputItem(turn int) *item {
 	d.ensureResponse()
-	return d.answer.speechItem(turn)
+	return d.answer.ensureOutputItem(turn)
 }
 
 // addText reports a piece of the model's text.
@@ -131,30 +133,30 @@ func (d *dialogue) addText(b bridge.AssistantText) {
 		d.answer.heldText += b.Text
 		return
 	}
-	d.answer.addText(d.speechItem(b.Turn), b.Text)
+	d.answer.addText(d.ensureOutputItem(b.Turn), b.Text)
 }
 
-// addVoice reports a piece of the voice, encoded in the session's format. The parameter `lasts` is its duration.
-func (d *dialogue) addVoice(encoded []byte, lasts time.Duration) {
+// addVoice reports a piece of the voice, encoded in the session's format.
+func (d *dialogue) addVoice(encoded []byte, duration time.Duration) {
 	if s := d.answer.stage; !d.isCall && !d.answer.isText() && s != stageInterrupting && s != stageAfterCalls {
-		d.answer.addVoice(d.speechItem(0), encoded, lasts)
+		d.answer.addVoice(d.ensureOutputItem(0), encoded, duration)
 	}
 }
 
-// onSpeech follows the engine's speech detection in the mode engineDetectsTurns. In other modes, the event echoes our
-// own marks ([bridge.Activity]).
+// onSpeech reports the start or end of the person's speech in the mode engineDetectsTurns. In other modes it ignores
+// the event, which only repeats the marks that the dialogue itself has sent ([bridge.Activity]).
 func (d *dialogue) onSpeech(b bridge.UserSpeaking) []bridge.Command {
 	if d.session.turnMode() != engineDetectsTurns {
 		return nil
 	}
 	if !b.Speaking {
 		d.userSpeech.stopSpeech(b.At)
-		d.ignoreOverlappingSpeech()
+		d.markOverlapAnswered()
 		return nil
 	}
 	d.answer.closePreviousAnswer()
 	d.userSpeech.startSpeech(b.At)
-	return d.prefillCommands()
+	return d.takePrefillCommands()
 }
 
 func (d *dialogue) onTranscript(b bridge.UserText) {
@@ -164,18 +166,19 @@ func (d *dialogue) onTranscript(b bridge.UserText) {
 	case b.Turn != d.userSpeech.transcriptTurn:
 		d.userSpeech.transcriptTurn = b.Turn
 		d.userSpeech.addTranscript(b.Text, true)
-		d.ignoreOverlappingSpeech()
+		d.markOverlapAnswered()
 	}
 }
 
-// ignoreOverlappingSpeech records that speech during an answer needs no answer of its own.
-func (d *dialogue) ignoreOverlappingSpeech() {
+// markOverlapAnswered records that speech during an answer needs no answer of its own.
+func (d *dialogue) markOverlapAnswered() {
 	if d.answer.isInProgress() {
 		d.userSpeech.markAnswered()
 	}
 }
 
-// releaseDelayedCommands returns the commands that were delayed by session updates, once the engine has confirmed all.
+// releaseDelayedCommands returns the commands that wait for session updates. It returns none before the engine has
+// confirmed all updates.
 func (d *dialogue) releaseDelayedCommands() (commands []bridge.Command) {
 	if d.pendingUpdates == 0 {
 		if !d.turnModeActive { // speech before the new mode is active does not wait for an answer
@@ -187,8 +190,9 @@ func (d *dialogue) releaseDelayedCommands() (commands []bridge.Command) {
 	return commands
 }
 
-// finishUpdate handles the engine's confirmation or rejection (refused) of a session update. If replyTo is not a
-// *sessionUpdate, the change is not this client's and is ignored.
+// finishUpdate handles the end of a session update. refused is nil if the engine has confirmed the update, or the error
+// with which it has rejected it. Other values of replyTo than a *sessionUpdate are ignored, because this client has not
+// requested such a change.
 func (d *dialogue) finishUpdate(replyTo any, refused *bridge.Error) {
 	update, ok := replyTo.(*sessionUpdate)
 	if !ok {
@@ -208,7 +212,7 @@ func (d *dialogue) finishUpdate(replyTo any, refused *bridge.Error) {
 	d.config = d.session.engineConfig()
 }
 
-// removeLostTools removes from the session the functions that could not be declared to the model, and keeps the losses
+// removeLostTools removes from the session the functions that could not be declared to the model, and stores the losses
 // for reportToolLosses.
 func (d *dialogue) removeLostTools(b bridge.ToolLosses) {
 	for _, l := range b.Losses {
@@ -224,8 +228,8 @@ func (d *dialogue) removeLostTools(b bridge.ToolLosses) {
 	}
 }
 
-// reportToolLosses sends an error for each function that is declared to the model only in part or not at all, and then
-// the current session.
+// reportToolLosses sends an error for each function that was not, or only partly, declared to the model. Then it sends
+// session.updated.
 func (d *dialogue) reportToolLosses() {
 	if len(d.toolLosses) == 0 {
 		return
@@ -278,7 +282,7 @@ func (d *dialogue) handleClientEvent(e clientEvent) ([]bridge.Command, error) {
 		return d.cancelResponse(e)
 	}
 	if e.Type == "transcription_session.update" {
-		return nil, betaError("%s is not part of the GA API: send session.update.", e.Type)
+		return nil, newBetaError("%s is not part of the GA API: send session.update.", e.Type)
 	}
 	return nil, newError("invalid_value", "type", "Events of the type %q are not supported.", clip(e.Type))
 }
@@ -286,7 +290,8 @@ func (d *dialogue) handleClientEvent(e clientEvent) ([]bridge.Command, error) {
 // maxUpdates limits the session updates that wait for the engine's confirmation.
 const maxUpdates = 16
 
-// updateSession changes the session. The change is reported to the client at once, a rejection by the engine later.
+// updateSession changes the session. It reports the change to the client at once. If the engine rejects the change, the
+// client gets an error later.
 func (d *dialogue) updateSession(e clientEvent) ([]bridge.Command, error) {
 	if len(e.Session) == 0 {
 		return nil, missingField("session")
@@ -299,7 +304,7 @@ func (d *dialogue) updateSession(e clientEvent) ([]bridge.Command, error) {
 	changed := promptText(d.session.Prompt) != promptText(next.Prompt)
 	if changed {
 		if agent, err = d.selectAgent(next.Prompt); err != nil {
-			return nil, clientError(err)
+			return nil, endError(err)
 		}
 	}
 	if d.pendingUpdates >= maxUpdates {
@@ -347,9 +352,10 @@ const (
 	maxPendingBytes = 12 << 20
 )
 
-// createItem adds an item to the conversation. The model receives it with the next response, or before the person speaks.
+// createItem adds an item to the conversation. It is sent to the model when a response is requested, or when the person
+// begins to speak.
 func (d *dialogue) createItem(e clientEvent) error {
-	i, err := readItem(e.Item)
+	i, err := parseItem(e.Item)
 	if err != nil {
 		return err
 	}
@@ -387,7 +393,8 @@ func (d *dialogue) createItem(e clientEvent) error {
 	return nil
 }
 
-// truncateItem cuts the record of an answer to the part that was heard. The model's own memory keeps all of it.
+// truncateItem cuts the record of an answer to the part that the person heard. The model itself still remembers the
+// whole answer.
 func (d *dialogue) truncateItem(e clientEvent) ([]bridge.Command, error) {
 	i := d.findItem(e.ItemID)
 	if i == nil || i.Role != roleAssistant {
@@ -413,7 +420,7 @@ func (d *dialogue) truncateItem(e clientEvent) ([]bridge.Command, error) {
 	return []bridge.Command{bridge.PlaybackPosition{Turn: i.turn, Played: played}}, nil
 }
 
-// deleteItem removes an item from the record. The model's own memory keeps it.
+// deleteItem removes an item from the record. The model itself still remembers the item.
 func (d *dialogue) deleteItem(id string) error {
 	n := d.itemIndex(id)
 	if n < 0 {
@@ -428,8 +435,8 @@ func (d *dialogue) deleteItem(id string) error {
 // defaultPrompt is the prompt if a response is requested without input and without instructions.
 const defaultPrompt = "Begin the conversation."
 
-// handleResponseCreate handles response.create. It requests an answer from the model: to function results, to speech or
-// to text. Without any of these, the model speaks first.
+// handleResponseCreate handles response.create. The model must then answer function results, speech or text. If there
+// are none, it speaks first.
 func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error) {
 	var responseRequest struct {
 		Conversation     string            `json:"conversation"`
@@ -471,9 +478,9 @@ func (d *dialogue) handleResponseCreate(e clientEvent) ([]bridge.Command, error)
 		)
 	}
 	commands := d.startResponse(responseRequest.Instructions, responseRequest.Metadata, responseRequest.OutputModalities)
-	// The commands wait until the engine has confirmed the session update. Function results must not wait: the engine may
-	// need them before it makes the new connection for the update.
-	if d.pendingUpdates > 0 && len(commands) > 0 && !sendsToolResults(commands) {
+	// The commands wait until the engine has confirmed the session update. Function results do not wait, because the
+	// engine may need them before it can make the new connection for the update.
+	if d.pendingUpdates > 0 && len(commands) > 0 && !hasToolResults(commands) {
 		d.delayedCommands, commands = commands, nil
 	}
 	return commands, nil
@@ -490,7 +497,7 @@ func (d *dialogue) startResponse(instructions string, metadata json.RawMessage, 
 		last--
 	}
 	if speech == speechCommitted {
-		commands = append(commands, d.prefillCommands()...)
+		commands = append(commands, d.takePrefillCommands()...)
 		if !d.userSpeech.activityOpen { // the engine has buffered the speech
 			commands = append(commands, bridge.ActivityStart)
 		}
@@ -499,7 +506,7 @@ func (d *dialogue) startResponse(instructions string, metadata json.RawMessage, 
 	}
 	typed := d.pendingItems[last:]
 	d.pendingItems = d.pendingItems[:last]
-	commands = append(commands, d.prefillCommands()...)
+	commands = append(commands, d.takePrefillCommands()...)
 	switch {
 	case len(typed) > 0:
 		var parts []object
@@ -507,17 +514,17 @@ func (d *dialogue) startResponse(instructions string, metadata json.RawMessage, 
 			parts = append(parts, object{"text": instructions})
 		}
 		for _, i := range typed {
-			parts = append(parts, i.engineParts()...)
+			parts = append(parts, i.takeEngineParts()...)
 		}
-		return append(commands, bridge.Message{Parts: tools.Encode(parts), TurnComplete: true})
-	case sendsToolResults(commands), speech == answerExpected && instructions == "":
+		return append(commands, bridge.Message{Parts: tools.EncodeOrEmpty(parts), TurnComplete: true})
+	case hasToolResults(commands), speech == answerExpected && instructions == "":
 		return commands
 	}
 	return append(commands, bridge.Prompt{Instruction: cmp.Or(instructions, defaultPrompt)})
 }
 
-// sendsToolResults reports whether the commands send results of functions, which the model answers.
-func sendsToolResults(commands []bridge.Command) bool {
+// hasToolResults reports whether the commands send results of functions. The model answers them without a request.
+func hasToolResults(commands []bridge.Command) bool {
 	if len(commands) == 0 {
 		return false
 	}
@@ -525,7 +532,7 @@ func sendsToolResults(commands []bridge.Command) bool {
 	return ok
 }
 
-// hasDelayedCommands reports whether takeDelayedCommands has commands, to be sent after maxDelay at the latest.
+// hasDelayedCommands reports whether takeDelayedCommands has commands, which must be sent after maxDelay at the latest.
 func (d *dialogue) hasDelayedCommands() bool { return len(d.pendingResults)+len(d.delayedCommands) > 0 }
 
 func (d *dialogue) takeDelayedCommands() []bridge.Command {
@@ -540,21 +547,21 @@ func (d *dialogue) takeToolResults() (commands []bridge.Command) {
 		result := json.RawMessage(stringOrEmpty(i.Output))
 		var fields map[string]json.RawMessage
 		if json.Unmarshal(result, &fields) != nil || fields == nil {
-			result = tools.Encode(object{"result": *i.Output})
+			result = tools.EncodeOrEmpty(object{"result": *i.Output})
 		}
 		commands = append(commands, bridge.ToolResponse{ID: i.CallID, Response: result})
 	}
 	d.pendingResults = nil
-	d.answer.resetStage(stageAfterCalls)
+	d.answer.leaveStage(stageAfterCalls)
 	return commands
 }
 
-// prefillCommands returns commands that add the pending items without requesting an answer.
-func (d *dialogue) prefillCommands() []bridge.Command {
+// takePrefillCommands empties pendingItems, and returns commands that add these items without requesting an answer.
+func (d *dialogue) takePrefillCommands() []bridge.Command {
 	var turns []bridge.PrefillTurn
 	for _, i := range d.pendingItems {
-		if parts := i.engineParts(); len(parts) > 0 {
-			turns = append(turns, bridge.PrefillTurn{Model: i.Role == roleAssistant || i.Type == typeCall, Parts: tools.Encode(parts)})
+		if parts := i.takeEngineParts(); len(parts) > 0 {
+			turns = append(turns, bridge.PrefillTurn{Model: i.Role == roleAssistant || i.Type == typeCall, Parts: tools.EncodeOrEmpty(parts)})
 		}
 	}
 	d.pendingItems = nil
@@ -585,12 +592,12 @@ func (d *dialogue) cancelResponse(e clientEvent) ([]bridge.Command, error) {
 	return []bridge.Command{bridge.Interrupt{}}, nil
 }
 
-// onCommandDone is called after the engine has accepted a command, or rejected it with err. event is the ID of the client's
-// event that caused the command, or "".
-func (d *dialogue) onCommandDone(event string, c bridge.Command, err error) {
+// onCommandDone is called after the engine has accepted a command, or rejected it with err. eventID is the ID of the
+// client's event that caused the command, or "".
+func (d *dialogue) onCommandDone(eventID string, c bridge.Command, err error) {
 	switch c := c.(type) {
 	case bridge.Interrupt:
-		d.answer.resetStage(stageInterrupting)
+		d.answer.leaveStage(stageInterrupting)
 	case bridge.UpdateConfig: // an event of the engine reports whether it was applied
 	case bridge.PrefillTurns:
 		// A model that accepts no history continues without these turns. The client gets no error, because some clients
@@ -603,13 +610,13 @@ func (d *dialogue) onCommandDone(event string, c bridge.Command, err error) {
 	default:
 		if err != nil {
 			d.answer.failResponse("server_error", "")
-			d.emitError(event, err)
+			d.emitError(eventID, err)
 		}
 	}
 }
 
-// receiveAudio counts the client's audio, and in the mode gatewayDetectsTurns detects speech in it. The returned commands
-// must be sent to the engine before the audio.
+// receiveAudio counts the client's audio. In the mode gatewayDetectsTurns it also detects speech in the audio. The
+// caller must send the returned commands to the engine before the audio.
 func (d *dialogue) receiveAudio(pcm []int16, rate int) (commands []bridge.Command) {
 	e := &d.userSpeech
 	e.received += media.Duration(len(pcm), rate)
@@ -621,10 +628,11 @@ func (d *dialogue) receiveAudio(pcm []int16, rate int) (commands []bridge.Comman
 		return nil
 	}
 	e.activityOpen = true
-	return append(d.prefillCommands(), bridge.ActivityStart)
+	return append(d.takePrefillCommands(), bridge.ActivityStart)
 }
 
-// clearAudio discards audio that was not committed. In the mode engineDetectsTurns, the model has already heard it.
+// clearAudio discards audio that was not committed. In the mode engineDetectsTurns this has no effect on the model,
+// which has already received the audio.
 func (d *dialogue) clearAudio() (commands []bridge.Command) {
 	if turns := d.session.turnMode(); turns == clientMarksTurns || turns == gatewayDetectsTurns && !d.userSpeech.activityOpen {
 		commands = append(commands, bridge.ActivityDrop)

@@ -66,7 +66,7 @@ func playSteps(b *strings.Builder, d *dialogue, steps ...any) {
 		case string:
 			fmt.Fprintf(b, "> %s\n", strings.ReplaceAll(s, "\n", " "))
 			var err error
-			if event, err = readEvent([]byte(s)); err == nil {
+			if event, err = parseEvent([]byte(s)); err == nil {
 				commands, err = d.handleClientEvent(event)
 			}
 			if err != nil {
@@ -193,7 +193,7 @@ func TestDialogueEvents(t *testing.T) {
 // A change by the operator's backend does not confirm the client's session update, and does not reject it.
 func TestSessionUpdateBesideBackendChange(t *testing.T) {
 	d := newDialogue("gpt-realtime", false, newCountingIDs())
-	event, err := readEvent([]byte(`{"type":"session.update","session":{"type":"realtime","instructions":"Be brief."}}`))
+	event, err := parseEvent([]byte(`{"type":"session.update","session":{"type":"realtime","instructions":"Be brief."}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -595,8 +595,8 @@ func FuzzClientEvents(f *testing.F) {
 				}
 			}
 		}
-		if !json.Valid(d.session.engineConfig()) || len(tools.Encode(d.session)) > maxSession || len(d.items) > maxItems {
-			t.Fatalf("the session became %s", tools.Encode(d.session))
+		if !json.Valid(d.session.engineConfig()) || len(tools.EncodeOrEmpty(d.session)) > maxSession || len(d.items) > maxItems {
+			t.Fatalf("the session became %s", tools.EncodeOrEmpty(d.session))
 		}
 	})
 }

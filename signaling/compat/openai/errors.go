@@ -35,7 +35,7 @@ func newError(code, param, format string, args ...any) error {
 	return &apiError{Code: code, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// missingField returns the error for a missing field. invalidValue returns the error for a field with an unsupported value.
+// missingField returns the error for a missing field, and invalidValue the error for a field with an unsupported value.
 func missingField(param string) error {
 	return newError("missing_required_parameter", param, "%s is missing.", param)
 }
@@ -44,7 +44,8 @@ func invalidValue(param, format string, args ...any) error {
 	return newError("invalid_value", param, "%s "+format, append([]any{param}, args...)...)
 }
 
-// wrongType returns the error for a field of the wrong type. path is its parent, or empty for an event's own fields.
+// wrongType returns the error for a field of the wrong type. path is the path of the object with the field. It is empty
+// if the object is the event itself.
 func wrongType(err error, path string) error {
 	t := (*json.UnmarshalTypeError)(nil)
 	if !errors.As(err, &t) {
@@ -54,16 +55,17 @@ func wrongType(err error, path string) error {
 	return newError("invalid_type", param, "%s cannot be a %s.", cmp.Or(param, "An event"), t.Value)
 }
 
-// clip shortens a client's text for an error message; clipLong shortens untrusted text for the log.
+// clip shortens a client's text for an error message. clipLong shortens untrusted text for the log.
 func clip(text string) string     { return tools.Truncate(text, 60) }
 func clipLong(text string) string { return tools.Truncate(text, 300) }
 
-// inSession removes the prefixes that the engine puts before the names of config fields in errors.
+// inSession removes the prefixes of field names from the engine's errors, because OpenAI's sessions do not have these
+// prefixes.
 var inSession = strings.NewReplacer("payload.", "", "initialConfig.", "")
 
-// clientError returns the error that a client receives for the end of a conversation. It returns nil if the end is not
+// endError returns the error that a client receives for the end of a conversation. It returns nil if the end is not
 // an error.
-func clientError(err error) *apiError {
+func endError(err error) *apiError {
 	var realtimeErr *apiError
 	var limit bridge.Limit
 	switch {
@@ -112,7 +114,7 @@ func closeReason(err error) (code int, reason string) {
 	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) {
 		return code, reason
 	}
-	switch e := clientError(err); {
+	switch e := endError(err); {
 	case e.Type == "server_error":
 		return code, reason
 	case e.Code == "invalid_api_key":
@@ -132,13 +134,13 @@ var statuses = map[string]int{
 
 // writeError answers a request with an error.
 func writeError(w http.ResponseWriter, err error) {
-	e := clientError(err)
+	e := endError(err)
 	if e == nil { // the conversation has ended without an error before it was set up
 		e = &apiError{Type: "server_error", Code: "server_error", Message: "The call has ended."}
 	}
 	status := cmp.Or(statuses[e.Code], http.StatusBadRequest)
 	switch {
-	case access.HTTPStatus(bridge.AsError(err)) == http.StatusServiceUnavailable:
+	case access.RefusalStatusOrZero(bridge.AsError(err)) == http.StatusServiceUnavailable:
 		status = http.StatusServiceUnavailable
 	case e.Type == "server_error" && statuses[e.Code] == 0:
 		status = http.StatusBadGateway

@@ -16,7 +16,8 @@ const (
 	maxRecordBytes = 4 << 20 // limit of their text in bytes; the oldest are dropped
 	// maxItem limits an item without its pictures, in bytes.
 	maxItem = 1 << 20
-	// maxPicture limits the base64 text of a picture, in bytes: 8 MiB of data, as with every protocol.
+	// maxPicture limits the base64 text of a picture, in bytes. The text stands for 8 MiB of data, the limit of all
+	// protocols.
 	maxPicture = 11 << 20
 )
 
@@ -53,7 +54,7 @@ type item struct {
 
 	countedBytes int // size of this item's text in clientRecord.itemBytes
 
-	// Fields of the model's answers.
+	// The following fields are set only in answers of the model.
 	turn          int
 	voiceDuration time.Duration // duration of the voice in this item
 	textPieces    []textPiece   // the text, with the position of each piece in the voice
@@ -80,18 +81,19 @@ const (
 	outputAudio = "output_audio"
 )
 
-// MarshalJSON implements json.Marshaler. A transcript that is not known yet is null, because clients require the field.
+// MarshalJSON implements json.Marshaler. It writes an unknown transcript as null instead of omitting it, because
+// clients require the field.
 func (p part) MarshalJSON() ([]byte, error) {
 	switch p.Type {
 	case inputText, outputText:
-		return tools.Encode(struct {
+		return tools.EncodeOrEmpty(struct {
 			Type string `json:"type"`
 			Text string `json:"text"`
 		}{p.Type, p.Text}), nil
 	case inputImage: // the client has the picture, so it is not sent back
-		return tools.Encode(map[string]string{"type": p.Type}), nil
+		return tools.EncodeOrEmpty(map[string]string{"type": p.Type}), nil
 	}
-	return tools.Encode(struct {
+	return tools.EncodeOrEmpty(struct {
 		Type       string  `json:"type"`
 		Transcript *string `json:"transcript"`
 	}{p.Type, p.Transcript}), nil
@@ -122,8 +124,9 @@ func (i *item) joinText() string {
 	return strings.Join(texts, "\n")
 }
 
-// engineParts returns the item as a list of parts for the engine. It then deletes the item's pictures to free memory.
-func (i *item) engineParts() (list []object) {
+// takeEngineParts returns the content of the item as a list of parts for the engine. It deletes the item's pictures, to
+// free memory.
+func (i *item) takeEngineParts() (list []object) {
 	switch i.Type {
 	case typeCall:
 		return []object{{"text": fmt.Sprintf("[called %s with %s]", i.Name, stringOrEmpty(i.Arguments))}}
@@ -157,8 +160,8 @@ func parseDataURL(url string) (mimeType, data string, ok bool) {
 	return mimeType, data, ok && isSupported && data != "" && len(data) <= maxPicture
 }
 
-// readItem reads an item that a client creates. Its id may be empty.
-func readItem(raw json.RawMessage) (*item, error) {
+// parseItem parses and validates an item that a client creates. Its id may be empty.
+func parseItem(raw json.RawMessage) (*item, error) {
 	var input item
 	if len(raw) == 0 {
 		return nil, missingField("item")
@@ -201,7 +204,7 @@ func readItem(raw json.RawMessage) (*item, error) {
 	}
 	i.Content = []part{}
 	for n, p := range input.Content {
-		if err := p.validatePart(i.Role, fmt.Sprintf("item.content[%d]", n)); err != nil {
+		if err := p.normalizePart(i.Role, fmt.Sprintf("item.content[%d]", n)); err != nil {
 			return nil, err
 		}
 		i.Content = append(i.Content, p)
@@ -209,8 +212,9 @@ func readItem(raw json.RawMessage) (*item, error) {
 	return i, nil
 }
 
-// validatePart rejects an invalid part, and clears the fields that do not belong to its type. param is the part's path.
-func (p *part) validatePart(role, param string) error {
+// normalizePart returns an error if the part is invalid. It clears the fields that do not belong to the part's type.
+// param is the path of the part.
+func (p *part) normalizePart(role, param string) error {
 	switch p.Type {
 	case inputText, outputText:
 	case "text": // the name before the GA API, which SDKs still send

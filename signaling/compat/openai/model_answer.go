@@ -55,31 +55,33 @@ func (a *modelAnswer) isInProgress() bool {
 	return a.stage == stageAwaited || a.stage == stageOptional || a.stage == stageSpeaking
 }
 
-// isText reports whether the client wants the model's output as text, by its session or by the response in progress.
+// isText reports whether the client wants the model's output as text. The session or the response in progress
+// determines this.
 func (a *modelAnswer) isText() bool {
 	return a.session.isText() || a.isInProgress() && a.response.modalities[0] == modalityText
 }
 
-// resetStage sets stageIdle if the stage is s. Otherwise it does nothing.
-func (a *modelAnswer) resetStage(s answerStage) {
+// leaveStage changes the stage to stageIdle if it is s. Otherwise it does nothing.
+func (a *modelAnswer) leaveStage(s answerStage) {
 	if a.stage == s {
 		a.stage = stageIdle
 	}
 }
 
-// closePreviousAnswer prepares for another answer, because the person speaks or the client requests one. It ends a
-// response that the model has not begun and may leave unanswered, and reports that to the client.
+// closePreviousAnswer is called before another answer, because the person speaks or the client requests an answer. A
+// response without output, for which the model may decide not to answer (stageOptional), ends here, and the client is
+// told.
 func (a *modelAnswer) closePreviousAnswer() {
-	a.resetStage(stageCancelled)
-	a.resetStage(stageAfterCalls)
+	a.leaveStage(stageCancelled)
+	a.leaveStage(stageAfterCalls)
 	if a.stage == stageOptional {
 		a.endResponse(statusCompleted, nil)
 	}
 }
 
-// checkWanted is called for each output of the model. ok is false if the client has cancelled the answer, and the output
-// must be dropped. At the first such output, commands has the interruption to send to the engine.
-func (a *modelAnswer) checkWanted() (commands []bridge.Command, ok bool) {
+// acceptOutput is called for each output of the model. If the client has cancelled the answer, ok is false, and the
+// output must be dropped. For the first dropped output, it also returns the command that interrupts the model.
+func (a *modelAnswer) acceptOutput() (commands []bridge.Command, ok bool) {
 	switch a.stage {
 	case stageInterrupting:
 		return nil, false
@@ -90,7 +92,7 @@ func (a *modelAnswer) checkWanted() (commands []bridge.Command, ok bool) {
 	return nil, true
 }
 
-// startResponse begins a response. Without modalities, those of the session apply.
+// startResponse begins a response. If modalities is empty, the response has the session's modalities.
 func (a *modelAnswer) startResponse(metadata json.RawMessage, modalities []string) {
 	if len(modalities) == 0 {
 		modalities = a.session.OutputModalities
@@ -100,9 +102,9 @@ func (a *modelAnswer) startResponse(metadata json.RawMessage, modalities []strin
 	a.emitEvent("response.created", object{"response": a.responseFields("in_progress", nil)})
 }
 
-// speechItem returns the item for the output of the response in progress. The first call announces it to the client.
-// turn 0 means the newest turn.
-func (a *modelAnswer) speechItem(turn int) *item {
+// ensureOutputItem returns the item for the output of the response in progress. The first call creates the item and
+// announces it to the client. turn is the number of the model's turn; 0 means the newest turn.
+func (a *modelAnswer) ensureOutputItem(turn int) *item {
 	if turn > 0 {
 		a.turn = turn
 	}
@@ -113,7 +115,7 @@ func (a *modelAnswer) speechItem(turn int) *item {
 	i := newMessage(a.newID("item"), roleAssistant, inProgress)
 	i.Content, i.turn = []part{}, a.turn
 	a.addOutput(i)
-	a.emitEvent("response.content_part.added", a.itemFields(i, object{"part": a.contentPart("")}))
+	a.emitEvent("response.content_part.added", a.withItemFields(i, object{"part": a.contentPart("")}))
 	if a.isCall && a.playingResponse == "" && !a.isText() {
 		a.playingResponse = a.response.id
 		a.emitEvent("output_audio_buffer.started", object{"response_id": a.playingResponse})
@@ -130,8 +132,8 @@ func (a *modelAnswer) speechItem(turn int) *item {
 	return i
 }
 
-// contentPart returns an answer's content part in the format of content_part events, which differs from the format of the
-// parts in an item.
+// contentPart returns the content part of an answer in the format of content_part events. The format of parts in items
+// is different.
 func (a *modelAnswer) contentPart(text string) object {
 	if a.isText() {
 		return object{"type": "text", "text": text}
@@ -147,8 +149,8 @@ func (a *modelAnswer) addOutput(i *item) {
 	a.addItem(i, len(a.items))
 }
 
-// itemFields adds the ids and indexes that locate an item in the response to the fields of an event.
-func (a *modelAnswer) itemFields(i *item, fields object) object {
+// withItemFields adds fields to an event that say which item of the response it is about: IDs and indexes.
+func (a *modelAnswer) withItemFields(i *item, fields object) object {
 	fields["response_id"], fields["item_id"], fields["content_index"] = a.response.id, i.ID, 0
 	fields["output_index"] = slices.Index(a.response.output, i)
 	return fields
@@ -158,23 +160,23 @@ func (a *modelAnswer) itemFields(i *item, fields object) object {
 func (a *modelAnswer) addText(i *item, text string) {
 	if p := &i.Content[0]; p.Type == outputText {
 		p.Text += text
-		a.emitEvent("response.output_text.delta", a.itemFields(i, object{"delta": text}))
+		a.emitEvent("response.output_text.delta", a.withItemFields(i, object{"delta": text}))
 	} else {
 		i.textPieces = append(i.textPieces, textPiece{text, i.voiceDuration})
 		all := *p.Transcript + text
 		p.Transcript = &all
-		a.emitEvent("response.output_audio_transcript.delta", a.itemFields(i, object{"delta": text}))
+		a.emitEvent("response.output_audio_transcript.delta", a.withItemFields(i, object{"delta": text}))
 	}
 }
 
-// isLate reports whether a text of this turn arrives after the turn and its response have ended. Such a text must not
-// begin a new response.
-func (a *modelAnswer) isLate(turn int) bool {
+// isLateText reports whether a text belongs to a turn whose response has already ended. Such a text must not begin a
+// new response.
+func (a *modelAnswer) isLateText(turn int) bool {
 	return turn > 0 && turn <= a.endedTurn && !a.isInProgress()
 }
 
-// addLate adds a text to the item of a turn that has ended, for clients that retrieve the item.
-func (a *modelAnswer) addLate(turn int, text string) {
+// addLateText adds a text to the item of a turn that has ended, for clients that retrieve the item.
+func (a *modelAnswer) addLateText(turn int, text string) {
 	for _, i := range slices.Backward(a.items) {
 		if i.turn != turn || len(i.Content) == 0 {
 			continue
@@ -192,18 +194,18 @@ func (a *modelAnswer) addLate(turn int, text string) {
 // maxDeltaBytes limits the encoded audio in a message, in bytes, so that the message is shorter than 256 KiB.
 const maxDeltaBytes = bridge.VoiceRate
 
-// addVoice reports a piece of the voice, encoded in the session's format. The parameter `lasts` is its duration.
-func (a *modelAnswer) addVoice(i *item, encoded []byte, lasts time.Duration) {
-	i.voiceDuration += lasts
+// addVoice reports a piece of the voice, encoded in the session's format.
+func (a *modelAnswer) addVoice(i *item, encoded []byte, duration time.Duration) {
+	i.voiceDuration += duration
 	for piece := range slices.Chunk(encoded, maxDeltaBytes) {
-		a.emitEvent("response.output_audio.delta", a.itemFields(i, object{"delta": base64.StdEncoding.EncodeToString(piece)}))
+		a.emitEvent("response.output_audio.delta", a.withItemFields(i, object{"delta": base64.StdEncoding.EncodeToString(piece)}))
 	}
 }
 
 // onTurnComplete ends the response when the model has completed a turn.
 func (a *modelAnswer) onTurnComplete(turn int) {
 	a.heldText = ""
-	a.resetStage(stageAfterCalls)
+	a.leaveStage(stageAfterCalls)
 	switch {
 	case a.stage == stageSpeaking:
 		a.endResponse(statusCompleted, nil)
@@ -222,7 +224,7 @@ func (a *modelAnswer) onTurnComplete(turn int) {
 func (a *modelAnswer) onInterrupted(b bridge.Interrupted) {
 	a.hasOpenCall, a.heldText = false, ""
 	a.endedTurn = max(a.endedTurn, b.Turn)
-	a.resetStage(stageAfterCalls)
+	a.leaveStage(stageAfterCalls)
 	if b.By != bridge.ByConnectionLoss {
 		a.reportVoiceEnd("cleared")
 		defer a.reportHeardPart(b)
@@ -240,7 +242,8 @@ func (a *modelAnswer) onInterrupted(b bridge.Interrupted) {
 	}
 }
 
-// reportHeardPart reports how much of an answer was heard in a WebRTC call. WebSocket clients report that themselves.
+// reportHeardPart reports how much of an answer the person has heard in a WebRTC call. In WebSocket calls, the client
+// itself reports this.
 func (a *modelAnswer) reportHeardPart(b bridge.Interrupted) {
 	n := slices.IndexFunc(a.items, func(i *item) bool { return i.turn == b.Turn && b.Turn > 0 })
 	if !a.isCall || n < 0 {
@@ -251,23 +254,25 @@ func (a *modelAnswer) reportHeardPart(b bridge.Interrupted) {
 	a.emitEvent("conversation.item.truncated", object{"item_id": i.ID, "content_index": 0, "audio_end_ms": b.Played.Milliseconds()})
 }
 
-// reportVoiceEnd reports the end of the voice in a WebRTC call. The parameter `how` is "stopped", or "cleared" if the rest is not played.
-func (a *modelAnswer) reportVoiceEnd(how string) {
+// reportVoiceEnd reports the end of the voice in a WebRTC call. result is "stopped", or "cleared" if a part of the
+// voice was not played.
+func (a *modelAnswer) reportVoiceEnd(result string) {
 	if a.playingResponse != "" {
-		a.emitEvent("output_audio_buffer."+how, object{"response_id": a.playingResponse})
+		a.emitEvent("output_audio_buffer."+result, object{"response_id": a.playingResponse})
 		a.playingResponse = ""
 	}
 }
 
-// reportCalls reports function calls to the client, and ends the response: clients send response.create after the results.
+// reportCalls reports function calls to the client. It ends the response, because clients send response.create after
+// the results.
 func (a *modelAnswer) reportCalls(b bridge.ToolCall) {
-	a.endSpeech(completed)
+	a.endSpeechItem(completed)
 	for _, c := range b.Calls {
 		i := newItem(a.newID("item"), typeCall, inProgress)
 		i.CallID, i.Name, i.Arguments = c.ID, c.Name, new(string)
 		a.addOutput(i)
 		arguments := string(c.Args)
-		at := a.itemFields(i, object{"call_id": c.ID, "delta": arguments})
+		at := a.withItemFields(i, object{"call_id": c.ID, "delta": arguments})
 		delete(at, "content_index")
 		a.emitEvent("response.function_call_arguments.delta", at)
 		delete(at, "delta")
@@ -280,21 +285,21 @@ func (a *modelAnswer) reportCalls(b bridge.ToolCall) {
 	a.stage, a.hasOpenCall = stageAfterCalls, true
 }
 
-// endSpeech ends the output item of the response.
-func (a *modelAnswer) endSpeech(status string) {
+// endSpeechItem ends the output item of the response.
+func (a *modelAnswer) endSpeechItem(status string) {
 	if a.stage != stageSpeaking {
 		return
 	}
-	i := a.speechItem(0)
+	i := a.ensureOutputItem(0)
 	i.Status, a.stage = status, stageAwaited
 	text := i.joinText()
 	if a.isText() {
-		a.emitEvent("response.output_text.done", a.itemFields(i, object{"text": text}))
+		a.emitEvent("response.output_text.done", a.withItemFields(i, object{"text": text}))
 	} else {
-		a.emitEvent("response.output_audio.done", a.itemFields(i, object{}))
-		a.emitEvent("response.output_audio_transcript.done", a.itemFields(i, object{"transcript": text}))
+		a.emitEvent("response.output_audio.done", a.withItemFields(i, object{}))
+		a.emitEvent("response.output_audio_transcript.done", a.withItemFields(i, object{"transcript": text}))
 	}
-	a.emitEvent("response.content_part.done", a.itemFields(i, object{"part": a.contentPart(text)}))
+	a.emitEvent("response.content_part.done", a.withItemFields(i, object{"part": a.contentPart(text)}))
 	a.endItem(i)
 }
 
@@ -305,7 +310,8 @@ func (a *modelAnswer) endItem(i *item) {
 	a.emitEvent("response.output_item.done", object{"response_id": r.id, "output_index": slices.Index(r.output, i), "item": i})
 }
 
-// cancelResponse ends the response in progress at the client's request, and failResponse because of a failure.
+// cancelResponse ends the response in progress because the client has cancelled it. failResponse ends it because of a
+// failure.
 func (a *modelAnswer) cancelResponse() {
 	a.endResponse(statusCancelled, object{"reason": "client_cancelled"})
 }
@@ -318,15 +324,15 @@ func (a *modelAnswer) failResponse(code, message string) {
 	a.endResponse(statusFailed, object{"error": why})
 }
 
-// endResponse ends the response in progress. details hold the reason if the response is not complete.
+// endResponse ends the response in progress. details contains the reason if the response is incomplete.
 func (a *modelAnswer) endResponse(status string, details object) {
 	if !a.isInProgress() {
 		return
 	}
 	if status == statusCompleted {
-		a.endSpeech(completed)
+		a.endSpeechItem(completed)
 	} else {
-		a.endSpeech(incomplete)
+		a.endSpeechItem(incomplete)
 		details["type"] = status
 	}
 	a.stage = stageIdle
@@ -350,7 +356,7 @@ func (a *modelAnswer) responseFields(status string, details object) object {
 	}
 }
 
-// usageFields returns the usage since the last response, or nil if it is not known.
+// usageFields returns the usage since the last response, or nil if the usage is unknown.
 func (a *modelAnswer) usageFields() object {
 	t := a.usage.Turn
 	if t.Total == 0 {

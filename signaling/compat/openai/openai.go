@@ -1,11 +1,11 @@
 // Package openai serves clients of OpenAI's Realtime API (https://platform.openai.com/docs/guides/realtime): its SDKs,
 // its agents, and software built on them. It implements the API's WebSocket and WebRTC calls in the format of the
 // general availability, with a token of the gateway in place of OpenAI's key. docs/clients.md describes which line of a
-// client changes, and what is not supported.
+// client must be changed, and what is not supported.
 //
-// A dialogue translates the engine's events to OpenAI's, and a client's events to commands; it is independent of the
-// connection. A call is one dialogue and a [bridge.Caller]. Audio and events use a WebSocket, or a WebRTC peer with a data
-// channel for the events.
+// A dialogue translates events of the conversation (the engine) to OpenAI's, and a client's events to commands. It does
+// not depend on the kind of connection. A call is one dialogue and a [bridge.Caller]. Audio and events use a WebSocket,
+// or a WebRTC peer with a data channel for the events.
 package openai
 
 import (
@@ -109,7 +109,8 @@ func tokenOf(r *http.Request) string {
 	return access.BearerToken(r.Header.Get("Authorization"))
 }
 
-// resolveToken returns the data that is bound to a client secret. For any other token, it returns the token unchanged.
+// resolveToken returns the data that belongs to a client secret. If the request has another token, the returned data
+// contains only that token.
 func (srv *Server) resolveToken(r *http.Request) (bound boundToken, err error) {
 	token := tokenOf(r)
 	if !strings.HasPrefix(token, secretPrefix) {
@@ -137,7 +138,7 @@ func (srv *Server) admitClient(r *http.Request) (g admittedClient, err error) {
 // selectAgent returns the client's request with the agent that a session's prompt selects. It returns an error if the
 // client may not choose that agent.
 func (srv *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge.SessionRequest, error) {
-	name, values, err := readPrompt(prompt)
+	name, values, err := parsePrompt(prompt)
 	if err != nil {
 		return bridge.SessionRequest{}, err
 	}
@@ -146,17 +147,18 @@ func (srv *Server) selectAgent(g admittedClient, prompt json.RawMessage) (bridge
 	return open, srv.Agents.Select(&open, values)
 }
 
-// buildRequest returns the request for a conversation. It applies first the session of the client's secret, then the
-// session in the HTTP request (asked), which may be nil.
-func (srv *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
+// configureDialogue sets the session of a dialogue, and returns the request for its conversation. It begins with the
+// session that belongs to the client's secret, if there is one. Then it applies sessionJSON, the session in the HTTP
+// request, which may be nil.
+func (srv *Server) configureDialogue(g admittedClient, dialogue *dialogue, sessionJSON json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID
 		g.Session.Model = cmp.Or(g.Session.Model, dialogue.session.Model)
 		dialogue.session = *g.Session
 	}
 	dialogue.session.Model = cmp.Or(dialogue.session.Model, defaultModel)
-	if asked != nil {
-		next, err := dialogue.session.withChange(asked)
+	if sessionJSON != nil {
+		next, err := dialogue.session.withChange(sessionJSON)
 		if err != nil {
 			return nil, err
 		}
@@ -171,12 +173,12 @@ func (srv *Server) buildRequest(g admittedClient, dialogue *dialogue, asked json
 	if err != nil {
 		return nil, err
 	}
-	open.Config, open.DeferDial = dialogue.config, g.Session == nil && asked == nil
+	open.Config, open.DeferDial = dialogue.config, g.Session == nil && sessionJSON == nil
 	return &open, nil
 }
 
-// findCall returns the call with an id, if the client may control it. The secret that started the call is accepted even
-// after it has expired.
+// findCall returns the call with an ID if the client may control it. A client with the secret that started the call may
+// control it even after the secret has expired.
 func (srv *Server) findCall(r *http.Request, id string) (*call, error) {
 	on := bridge.Origin{Protocol: protocolName}
 	c, there := srv.calls.FindCall(id)
@@ -190,7 +192,7 @@ func (srv *Server) findCall(r *http.Request, id string) (*call, error) {
 	if err == nil {
 		err = access.From(r.Context()).AuthorizeControl(on, token.Token)
 	}
-	if !there && err == nil || access.IsOtherCaller(err) {
+	if !there && err == nil || access.IsOtherCallerError(err) {
 		return nil, callNotFound(id)
 	}
 	if err != nil {
@@ -200,8 +202,8 @@ func (srv *Server) findCall(r *http.Request, id string) (*call, error) {
 }
 
 // proxyToOwner proxies a request to the gateway that owns the call. It returns false if the owner is this gateway or is
-// not known.
-func (srv *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
+// unknown.
+func (srv *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) (isProxied bool) {
 	token, _ := srv.resolveToken(r) // if the token is unknown here, the other gateway checks the request
 	return signaling.ProxyToOwner(w, r, srv.Host, id, token.Token, func(err error) {
 		srv.Logger.Warn("another gateway does not answer", "err", err)
@@ -228,17 +230,17 @@ func (srv *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 	}
 	offer, err := rtc.ParseOffer(sdp)
 	if err != nil {
-		return offerError(err)
+		return newOfferError(err)
 	}
 	if !offer.SendsAudio() && !offer.ReceivesAudio() { // an audio track in one direction is enough, because text uses the data channel
 		return newError("invalid_offer", "sdp", "The offer has no audio section that sends or receives.")
 	}
-	filter, err := readFilter(r)
+	filter, err := parseFilter(r)
 	if err != nil {
 		return err
 	}
 	dialogue := newDialogue(modelOf(r), true, newID)
-	open, err := srv.buildRequest(guest, dialogue, session)
+	open, err := srv.configureDialogue(guest, dialogue, session)
 	if err != nil {
 		return err
 	}
@@ -259,21 +261,21 @@ func (srv *Server) startCall(w http.ResponseWriter, r *http.Request) error {
 
 const sdpType = "application/sdp"
 
-// readOffer reads a request for a call: an offer alone, or a form with an offer and a session.
+// readOffer reads a request for a call. The body is an offer, or a form with an offer and a session.
 func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json.RawMessage, err error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case err == nil && kind == sdpType:
 		raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOffer))
-		return string(raw), nil, bodyError(err)
+		return string(raw), nil, toBodyError(err)
 	case err != nil || kind != "multipart/form-data":
 		return "", nil, newError("unsupported_content_type", "",
 			"The body must be application/sdp, or multipart/form-data with the parts sdp and session.")
 	}
 	form, err := r.MultipartReader()
 	if err != nil {
-		return "", nil, bodyError(err)
+		return "", nil, toBodyError(err)
 	}
 	for range 16 { // the parts sdp and session may be anywhere among other parts
 		part, err := form.NextPart()
@@ -281,11 +283,11 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 			break
 		}
 		if err != nil {
-			return "", nil, bodyError(err)
+			return "", nil, toBodyError(err)
 		}
 		raw, err := io.ReadAll(part)
 		if err != nil {
-			return "", nil, bodyError(err)
+			return "", nil, toBodyError(err)
 		}
 		switch part.FormName() {
 		case "sdp":
@@ -297,8 +299,8 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 	return sdp, session, nil
 }
 
-// bodyError returns the error for a body that cannot be read, or nil.
-func bodyError(err error) error {
+// toBodyError returns the error for a request body that cannot be read. It returns nil if err is nil.
+func toBodyError(err error) error {
 	var long *http.MaxBytesError
 	var engineErr *bridge.Error
 	switch {
@@ -316,7 +318,8 @@ func bodyError(err error) error {
 	return newError("invalid_body", field, "The body cannot be read: %v.", err)
 }
 
-// handleCallAction handles an action on a call. Only hangup is supported: the others are for telephone calls.
+// handleCallAction handles an action on a call. Only hangup is supported, because the other actions are for telephone
+// calls.
 func (srv *Server) handleCallAction(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if srv.proxyToOwner(w, r, id) {

@@ -38,7 +38,7 @@ func TestRealtimeConversation(t *testing.T) {
 	c.AppendAudio(testkit.MakeSentence(440, time.Second, bridge.VoiceRate))
 	r := c.AwaitResponse()
 	if level := mediatest.ToneLevel(receivedVoice(c), bridge.VoiceRate, 440); r.Status != "completed" ||
-		!strings.HasPrefix(r.SpokenText(), "You said") ||
+		!strings.HasPrefix(r.OutputText(), "You said") ||
 		level < 0.5 ||
 		r.Usage == nil {
 		t.Errorf("answered %+v, share of 440 Hz %.2f", r, level)
@@ -75,8 +75,8 @@ func TestRealtimeSurvivesUpstreamReconnect(t *testing.T) {
 	c.AwaitResponse()
 	testkit.Eventually(t, "third connection", func() bool { return len(seen.EventsOf(emulator.EventOpened)) >= 3 })
 	c.AskText("/history")
-	if r := c.AwaitResponse(); !strings.Contains(r.SpokenText(), "My name is Ada.") || c.CountMessages("error") > 0 {
-		t.Errorf("it remembers %q", r.SpokenText())
+	if r := c.AwaitResponse(); !strings.Contains(r.OutputText(), "My name is Ada.") || c.CountMessages("error") > 0 {
+		t.Errorf("it remembers %q", r.OutputText())
 	}
 }
 
@@ -105,7 +105,7 @@ func TestRealtimeCounts(t *testing.T) {
 		if len(r.Output) > 0 && r.Output[0].Type == "function_call" {
 			return r.Output[0].CallID
 		}
-		return r.SpokenText()
+		return r.OutputText()
 	}
 	c.AskText("/tool weather {}")
 	c.Send(`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"` + answered() + `","output":"sun"}}`)
@@ -160,8 +160,8 @@ func TestRealtimePushToTalk(t *testing.T) {
 		release()
 		c.AppendAudio(said(3 * time.Second)) // belongs to the next press, unless that clears it
 		c.Send(`{"type":"response.create"}`)
-		if r := c.AwaitResponse(); r.SpokenText() != "You said: 1.0 seconds of speech." {
-			t.Errorf("heard: %s", r.SpokenText())
+		if r := c.AwaitResponse(); r.OutputText() != "You said: 1.0 seconds of speech." {
+			t.Errorf("heard: %s", r.OutputText())
 		}
 	}
 	c.Send(`{"type":"input_audio_buffer.clear"}`)
@@ -175,12 +175,12 @@ func TestRealtimePushToTalk(t *testing.T) {
 		release()
 	}
 	c.Send(`{"type":"response.create"}`)
-	if r := c.AwaitResponse(); r.SpokenText() != "You said: 11.0 seconds of speech." {
-		t.Errorf("of two commits: %s", r.SpokenText())
+	if r := c.AwaitResponse(); r.OutputText() != "You said: 11.0 seconds of speech." {
+		t.Errorf("of two commits: %s", r.OutputText())
 	}
 	c.AskText("Hello")
-	if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
-		t.Errorf("typed: %s", r.SpokenText())
+	if r := c.AwaitResponse(); r.OutputText() != "You said: Hello" {
+		t.Errorf("typed: %s", r.OutputText())
 	}
 }
 
@@ -229,7 +229,7 @@ func TestRealtimeIdleTimeout(t *testing.T) {
 	for range 2 {
 		c.AwaitEvent("input_audio_buffer.timeout_triggered")
 		c.AwaitEvent("input_audio_buffer.committed")
-		if said := c.AwaitResponse().SpokenText(); !strings.Contains(said, "said nothing for a while") {
+		if said := c.AwaitResponse().OutputText(); !strings.Contains(said, "said nothing for a while") {
 			t.Errorf("the model says %q", said)
 		}
 	}
@@ -257,7 +257,7 @@ func TestRealtimeAnswerBreaksOff(t *testing.T) {
 		t.Errorf("first %+v", r)
 	}
 	c.AskText("Hello")
-	if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
+	if r := c.AwaitResponse(); r.OutputText() != "You said: Hello" {
 		t.Errorf("then %+v", r)
 	}
 }
@@ -272,7 +272,7 @@ func TestRealtimeCall(t *testing.T) {
 	side.AwaitEvent("session.created")
 	p.Talk <- testkit.MakeSentence(440, time.Second, 48000)
 	c.AwaitEvent("output_audio_buffer.started")
-	if r := c.AwaitResponse(); !strings.HasPrefix(r.SpokenText(), "You said") {
+	if r := c.AwaitResponse(); !strings.HasPrefix(r.OutputText(), "You said") {
 		t.Errorf("%+v", r)
 	}
 	c.AwaitEvent("output_audio_buffer.stopped")
@@ -280,7 +280,7 @@ func TestRealtimeCall(t *testing.T) {
 		c.CountMessages("conversation.item.input_audio_transcription.completed") != 1 {
 		t.Errorf("share of 440 Hz %.2f, %v", p.AwaitToneShare(440), c.Messages())
 	}
-	if r := side.AwaitResponse(); !strings.HasPrefix(r.SpokenText(), "You said") {
+	if r := side.AwaitResponse(); !strings.HasPrefix(r.OutputText(), "You said") {
 		t.Errorf("beside: %+v", r)
 	}
 	side.AskText(strings.Repeat("many words ", 60))
@@ -298,7 +298,7 @@ func TestRealtimeCall(t *testing.T) {
 	if resp := testkit.PostAs(t, g.HTTP+"/v1/realtime/calls/"+id+"/hangup", "", "", nil); resp.StatusCode != http.StatusOK {
 		t.Errorf("hang up: %s", resp.Status)
 	}
-	if code := side.CloseCode(); code != websocket.CloseNormalClosure {
+	if code := side.AwaitCloseCode(); code != websocket.CloseNormalClosure {
 		t.Errorf("closed with %d", code)
 	}
 	testkit.Eventually(t, "the end", func() bool {
@@ -310,7 +310,7 @@ func TestRealtimeCall(t *testing.T) {
 func TestRealtimeSecrets(t *testing.T) {
 	t.Parallel()
 	shared := store.NewMemory()
-	l := testkit.StartLockedGateway(t, nil, openaitest.ServeAt(shared), func(_ *testkit.Endpoints, o *bridge.Options) {
+	l := testkit.StartLockedGateway(t, nil, openaitest.ServeWithStore(shared), func(_ *testkit.Endpoints, o *bridge.Options) {
 		o.Tools = func() []tools.Tool {
 			return []tools.Tool{{
 				Declaration: tools.Declaration{Name: "find_shoe", Description: "d"},
@@ -364,7 +364,7 @@ func TestRealtimeSecrets(t *testing.T) {
 		}
 		ids[session.ID] = true
 		c.AskText("Hello")
-		if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
+		if r := c.AwaitResponse(); r.OutputText() != "You said: Hello" {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -373,7 +373,7 @@ func TestRealtimeSecrets(t *testing.T) {
 		t.Errorf("the call is %+v", s)
 	}
 	c.AskText("/tool find_shoe {}") // granted by the key, and so to its pages
-	for said := ""; !strings.Contains(said, "a red one"); said = c.AwaitResponse().SpokenText() {
+	for said := ""; !strings.Contains(said, "a red one"); said = c.AwaitResponse().OutputText() {
 	}
 	for body, param := range map[string]string{
 		`{"expires_after":{"seconds":1}}`: "expires_after.seconds",
@@ -453,7 +453,7 @@ func TestBetaIsRejected(t *testing.T) {
 			!strings.Contains(e.Error.Message, "Send no ") {
 			t.Errorf("%v: %+v", header, e)
 		}
-		if code := c.CloseCode(); code != 4000 {
+		if code := c.AwaitCloseCode(); code != 4000 {
 			t.Errorf("%v: closed with %d", header, code)
 		}
 	}
@@ -503,7 +503,7 @@ func TestBetaIsRejected(t *testing.T) {
 			t.Errorf("%s: %+v", path, plain)
 		}
 		c.AskText("Hello")
-		if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
+		if r := c.AwaitResponse(); r.OutputText() != "You said: Hello" {
 			t.Errorf("%s: %+v", path, r)
 		}
 	}
@@ -537,8 +537,9 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	t.Parallel()
 	shared := &unavailableStore{Store: store.NewMemory()}
 	var gate *access.Gate
-	l := testkit.StartLockedGateway(t, nil, openaitest.ServeAt(shared), func(d *testkit.Endpoints, _ *bridge.Options) { gate = d.Access })
-	other := testkit.StartGateway(t, func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate }, openaitest.ServeAt(shared))
+	takeGate := func(d *testkit.Endpoints, _ *bridge.Options) { gate = d.Access }
+	l := testkit.StartLockedGateway(t, nil, openaitest.ServeWithStore(shared), takeGate)
+	other := testkit.StartGateway(t, func(d *testkit.Endpoints, _ *bridge.Options) { d.Access = gate }, openaitest.ServeWithStore(shared))
 	mint := func() *http.Response {
 		body := `{"session":{"type":"realtime","instructions":"Be kind.","audio":{"input":{"turn_detection":null},"output":{"voice":"echo"}}}}`
 		return testkit.PostAs(t, l.HTTP+"/v1/realtime/client_secrets", l.Key, "application/json", strings.NewReader(body))
@@ -562,7 +563,7 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 		t.Errorf("the session is %v, not %v", created.Session, want)
 	}
 	c.AskText("Hello")
-	if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
+	if r := c.AwaitResponse(); r.OutputText() != "You said: Hello" {
 		t.Errorf("%+v", r)
 	}
 	shared.unavailable.Store(true)
@@ -580,7 +581,7 @@ func dialRefused(t *testing.T, g *testkit.Gateway, query string, header http.Hea
 	c := openaitest.Dial(t, g, query, header)
 	var e struct{ Error struct{ Code string } }
 	c.AwaitEvent("error").DecodePayload(t, &e)
-	return e.Error.Code, c.CloseCode()
+	return e.Error.Code, c.AwaitCloseCode()
 }
 
 // TestRealtimeRefusals checks that errors are like OpenAI's.
@@ -630,7 +631,7 @@ func TestRealtimeRefusals(t *testing.T) {
 	c.SendFrame(websocket.BinaryMessage, []byte("{}"))
 	c.AwaitEvent("error")
 	c.AskText("Hello") // the conversation continues
-	if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
+	if r := c.AwaitResponse(); r.OutputText() != "You said: Hello" {
 		t.Errorf("%+v", r)
 	}
 }

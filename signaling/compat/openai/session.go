@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// maxSession limits a session in JSON, in bytes: the longest message that Chromium accepts on a data channel.
+	// maxSession limits a session in JSON, in bytes. It is the length of the longest message that Chromium accepts on a
+	// data channel.
 	maxSession = 256 << 10
 	// maxTools limits the functions of a session.
 	maxTools = 128
 	// minSilence is the shortest silence that may end a turn, in milliseconds. Many clients send OpenAI's default of
-	// 200. With Gemini, so short a silence interrupts people at a breath.
+	// 200. With Gemini, such a short silence would end the turn of a person who only takes a breath.
 	minSilence = 300
 	// defaultSilence is OpenAI's default, in milliseconds.
 	defaultSilence = 200
-	// maxUncommitted limits the audio that waits for a commit. If there is more, the oldest audio is dropped.
+	// maxUncommitted limits the audio that waits for a commit. Beyond this limit, the oldest audio is dropped.
 	maxUncommitted = 10 * time.Minute
 )
 
-// session is OpenAI's session object, the client's configuration. Decoding JSON into it is the merge of session.update:
-// missing fields stay, unknown fields are ignored.
+// session is OpenAI's session object, which the client configures. A session.update is applied by decoding its JSON
+// into the session: missing fields keep their values, and unknown fields are ignored.
 type session struct {
 	Type             string          `json:"type"`
 	Object           string          `json:"object"`
@@ -74,7 +75,7 @@ type transcription struct {
 	Prompt   string `json:"prompt,omitempty"`
 }
 
-// voice is the name of a voice, or {"id"} of a custom one.
+// voice is the name of a voice. In JSON it may also be {"id"}, for a custom voice.
 type voice string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -89,7 +90,7 @@ func (v *voice) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*string)(v))
 }
 
-// turnDetection is server_vad or semantic_vad; nil means push to talk.
+// turnDetection configures server_vad or semantic_vad. A session without it uses push to talk.
 type turnDetection struct {
 	Type              string   `json:"type"`
 	Threshold         *float64 `json:"threshold,omitempty"`
@@ -118,7 +119,7 @@ func newDetection(kind string) turnDetection {
 	return d
 }
 
-// UnmarshalJSON implements json.Unmarshaler. A change of the type starts from the defaults of the new type.
+// UnmarshalJSON implements json.Unmarshaler. If the type changes, missing fields get the defaults of the new type.
 func (d *turnDetection) UnmarshalJSON(raw []byte) error {
 	var kind struct{ Type string }
 	if err := json.Unmarshal(raw, &kind); err != nil {
@@ -159,7 +160,7 @@ func newSession(id, model string) session {
 // defaultVoice is the default voice. An agent's own voice takes precedence over it.
 const defaultVoice = "marin"
 
-// promptText returns a session's prompt as text, or "" if there is none.
+// promptText returns a session's prompt as JSON text, or "" if the prompt is null.
 func promptText(raw json.RawMessage) string {
 	if string(raw) == "null" {
 		return ""
@@ -167,8 +168,9 @@ func promptText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// readPrompt reads a session's prompt: the name of the operator's agent, or "", and values for its variables.
-func readPrompt(raw json.RawMessage) (name string, values map[string]string, err error) {
+// parsePrompt parses a session's prompt. It returns the name of the agent that the prompt selects, or "", and the
+// values of the agent's variables.
+func parsePrompt(raw json.RawMessage) (name string, values map[string]string, err error) {
 	var p struct {
 		ID        string                     `json:"id"`
 		Variables map[string]json.RawMessage `json:"variables"`
@@ -194,11 +196,11 @@ func readPrompt(raw json.RawMessage) (name string, values map[string]string, err
 	return p.ID, values, nil
 }
 
-// withChange returns the session with a change applied. If anything in it is invalid, the whole change is rejected with an
-// [apiError].
+// withChange returns a copy of the session in which a change is applied. If any part of the change is invalid, it
+// rejects the whole change with an [apiError].
 func (s *session) withChange(raw json.RawMessage) (session, error) {
 	var next session
-	if err := json.Unmarshal(tools.Encode(s), &next); err != nil { // makes next a deep copy of s
+	if err := json.Unmarshal(tools.EncodeOrEmpty(s), &next); err != nil { // makes next a deep copy of s
 		return next, err
 	}
 	var fields map[string]json.RawMessage
@@ -218,20 +220,20 @@ func (s *session) withChange(raw json.RawMessage) (session, error) {
 	if string(fields["instructions"]) == "null" { // null is not a string, and JSON decoding would ignore it
 		next.Instructions = ""
 	}
-	if err := next.validateSession(); err != nil {
+	if err := next.normalizeSession(); err != nil {
 		return next, err
 	}
-	if len(tools.Encode(next)) > maxSession {
+	if len(tools.EncodeOrEmpty(next)) > maxSession {
 		return next, newError("invalid_value", "session", "The session is too long: at most %d bytes are allowed.", maxSession)
 	}
 	return next, nil
 }
 
-// validateSession rejects invalid values, and normalizes the rest.
-func (s *session) validateSession() error {
+// normalizeSession returns an error if the session has invalid values, and normalizes the other values.
+func (s *session) normalizeSession() error {
 	in := &s.Audio.Input
-	err := cmp.Or(checkModalities("session", s.OutputModalities), in.Format.validateFormat("input"),
-		s.Audio.Output.Format.validateFormat("output"),
+	err := cmp.Or(checkModalities("session", s.OutputModalities), in.Format.normalizeFormat("input"),
+		s.Audio.Output.Format.normalizeFormat("output"),
 		in.TurnDetection.validateTurnDetection())
 	if err != nil {
 		return err
@@ -263,14 +265,16 @@ const (
 	modalityText  = "text"
 )
 
-func checkModalities(of string, modalities []string) error {
+// checkModalities rejects unsupported output modalities. param is the path of the object that has them.
+func checkModalities(param string, modalities []string) error {
 	if len(modalities) == 1 && (modalities[0] == modalityAudio || modalities[0] == modalityText) {
 		return nil
 	}
-	return invalidValue(of+".output_modalities", `must be ["audio"] or ["text"].`)
+	return invalidValue(param+".output_modalities", `must be ["audio"] or ["text"].`)
 }
 
-func (f *format) validateFormat(side string) error {
+// normalizeFormat fills in the rate, and rejects an unsupported format. side is "input" or "output".
+func (f *format) normalizeFormat(side string) error {
 	param := "session.audio." + side + ".format"
 	switch f.Type {
 	case formatPCM:
@@ -304,10 +308,11 @@ func (d *turnDetection) validateTurnDetection() error {
 	return nil
 }
 
-// function is the type of tools that clients may declare. Others, such as web_search, are the operator's.
+// function is the type of tools that clients may declare. Tools of other types, such as web_search, can only be enabled
+// by the operator.
 const function = "function"
 
-// tool is a tool that the client declares; raw is the declaration.
+// tool is a tool that the client declares. raw is the whole declaration.
 type tool struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
@@ -348,22 +353,23 @@ func (s *session) turnMode() turnMode {
 	return engineDetectsTurns
 }
 
-// turns returns the "turns" setting of the engine's config if the gateway detects the end of a turn. It returns nil if the
-// model detects it.
-func (d *turnDetection) turns() object {
+// turnsConfig returns the "turns" setting for the engine's config, or nil if the model detects the end of a turn
+// itself.
+func (d *turnDetection) turnsConfig() object {
 	switch {
 	case d.Type == semanticVAD:
 		patience := map[string]string{"low": "patient", "high": "quick"}[d.Eagerness]
 		return object{"by": "gateway", "patience": cmp.Or(patience, "normal")}
-	// a silence other than OpenAI's default: some models ignore silenceDurationMs
+	// For another silence than OpenAI's default, the gateway detects the end of a turn, because some models ignore
+	// silenceDurationMs.
 	case d.SilenceDurationMS != nil && *d.SilenceDurationMS != defaultSilence:
 		return object{"by": "gateway"}
 	}
 	return nil
 }
 
-// silenceMS returns the silence that ends a turn, and paddingMS the audio before speech that belongs to it, both in
-// milliseconds. The silence for semantic_vad is used only in the mode gatewayDetectsTurns.
+// silenceMS returns the silence that ends a turn, in milliseconds. The silence for semantic_vad is used only in the mode
+// gatewayDetectsTurns.
 func (d *turnDetection) silenceMS() int {
 	if d.Type == semanticVAD {
 		return cmp.Or(map[string]int{"low": 1200, "high": 400}[d.Eagerness], 700)
@@ -374,6 +380,7 @@ func (d *turnDetection) silenceMS() int {
 	return max(minSilence, *d.SilenceDurationMS)
 }
 
+// paddingMS returns the length of the audio before speech that belongs to the speech, in milliseconds.
 func (d *turnDetection) paddingMS() int {
 	if d == nil || d.PrefixPaddingMS == nil {
 		return 300
@@ -383,10 +390,11 @@ func (d *turnDetection) paddingMS() int {
 
 func (s *session) isText() bool { return s.OutputModalities[0] == modalityText }
 
-// defaultModel names the gateway's default model, for clients that name none.
+// defaultModel stands for the gateway's default model. It is reported to clients that name no model.
 const defaultModel = "gpt-realtime"
 
-// voices maps OpenAI's voices to Gemini's like LiteLLM, so that people who migrate from there hear the same voices.
+// voices maps OpenAI's voices to Gemini's. The mapping is that of LiteLLM, so that people who migrate from LiteLLM hear
+// the same voices.
 var voices = map[voice]voice{
 	"alloy": "Zephyr", "ash": "Charon", "ballad": "Fenrir", "cedar": "Charon", "coral": "Aoede", "echo": "Puck", "marin": "Aoede",
 	"sage": "Kore", "shimmer": "Leda", "verse": "Orus",
@@ -417,7 +425,7 @@ func (s *session) checkModel(param string) error {
 // engineConfig returns the session as a configuration for the engine.
 func (s *session) engineConfig() json.RawMessage {
 	generation := object{"responseModalities": []string{strings.ToUpper(s.OutputModalities[0])}}
-	agent, _, _ := readPrompt(s.Prompt)
+	agent, _, _ := parsePrompt(s.Prompt)
 	usesAgentVoice := agent != "" && s.Audio.Output.Voice == defaultVoice
 	if name := cmp.Or(voices[s.Audio.Output.Voice], s.Audio.Output.Voice); name != "" && !s.isText() && !usesAgentVoice {
 		generation["speechConfig"] = object{"voiceConfig": object{"prebuiltVoiceConfig": object{"voiceName": name}}}
@@ -442,7 +450,7 @@ func (s *session) engineConfig() json.RawMessage {
 	}
 	if d := s.Audio.Input.TurnDetection; s.turnMode() == engineDetectsTurns {
 		extension := object{}
-		if turns := d.turns(); turns != nil {
+		if turns := d.turnsConfig(); turns != nil {
 			extension["turns"] = turns
 		}
 		if d.IdleTimeoutMS != nil && d.Type == serverVAD {
@@ -461,7 +469,7 @@ func (s *session) engineConfig() json.RawMessage {
 	if functions := s.functionDeclarations(); len(functions) > 0 {
 		config["tools"] = []object{{"functionDeclarations": functions}}
 	}
-	return tools.Encode(config)
+	return tools.EncodeOrEmpty(config)
 }
 
 // realtimeInputConfig returns Google's configuration of speech detection.
@@ -471,9 +479,9 @@ func (s *session) realtimeInputConfig() object {
 	if d == nil || !d.InterruptResponse { // the client decides itself when to interrupt an answer
 		input["activityHandling"] = "NO_INTERRUPTION"
 	}
-	// For Google's speech detection, prefixPaddingMs is the duration of speech that starts a turn, so it is not set. If the
-	// gateway detects speech, prefixPaddingMs is the audio before the speech that belongs to it, as for OpenAI. In push to
-	// talk, it covers all audio that waits for a commit.
+	// For Google's speech detection, prefixPaddingMs means the duration of speech that starts a turn, so it is not set.
+	// If the gateway detects speech, prefixPaddingMs means the audio before the speech that belongs to the speech, as
+	// in OpenAI's API. In push to talk, it is large enough for all audio that waits for a commit.
 	switch s.turnMode() {
 	case clientMarksTurns:
 		detection["disabled"], detection["prefixPaddingMs"] = true, maxUncommitted.Milliseconds()
@@ -496,8 +504,8 @@ func (s *session) realtimeInputConfig() object {
 	return input
 }
 
-// functionDeclarations returns the declarations of the session's functions. As at OpenAI, the model waits for the
-// results.
+// functionDeclarations returns the declarations of the session's functions. The model waits for the results, as
+// OpenAI's models do.
 func (s *session) functionDeclarations() (list []object) {
 	if string(s.ToolChoice) == `"none"` {
 		return nil

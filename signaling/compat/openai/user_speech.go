@@ -7,7 +7,7 @@ import (
 	"voxgate/media/vad"
 )
 
-// Durations for the start and the end of speech, the same as in the engine's own VAD.
+// Durations for detecting the start and the end of speech. The engine's own VAD uses the same.
 const (
 	vadOnset    = 60 * time.Millisecond
 	vadHangover = 240 * time.Millisecond
@@ -46,7 +46,7 @@ func (u *userSpeech) resetState() {
 	u.itemID, u.state, u.activityOpen, u.partialFrame = "", nothingToAnswer, false, nil
 }
 
-// startSpeech reports the start of speech. The parameter `at` is the position in the audio at which it was detected.
+// startSpeech reports the start of speech. `at` is the position in the audio at which the start was detected.
 func (u *userSpeech) startSpeech(at time.Duration) {
 	u.itemID = u.newID("item")
 	padding := time.Duration(u.session.Audio.Input.TurnDetection.paddingMS()) * time.Millisecond
@@ -85,7 +85,8 @@ func (u *userSpeech) commitSpeech(id string, end time.Duration) {
 	}
 }
 
-// onIdleTimeout reports that the person has been silent for the idle timeout, and that the model is prompted to speak.
+// onIdleTimeout reports that the person has been silent for the idle timeout, so that the model will now be asked to
+// speak.
 func (u *userSpeech) onIdleTimeout() {
 	d := u.session.Audio.Input.TurnDetection
 	if d == nil || d.IdleTimeoutMS == nil || u.itemID != "" {
@@ -105,10 +106,10 @@ func (u *userSpeech) markAnswered() {
 	}
 }
 
-// addTranscript reports a transcript of the person's speech: the next piece, or the whole transcript.
-func (u *userSpeech) addTranscript(text string, whole bool) {
+// addTranscript reports a transcript of the person's speech: the next piece, or the whole transcript if isFinal is set.
+func (u *userSpeech) addTranscript(text string, isFinal bool) {
 	if u.lastItem == nil || u.itemID != "" || u.lastItem.Content[0].Transcript != nil { // the item of this transcript does not exist yet
-		if !whole {
+		if !isFinal {
 			u.earlyTranscript += text
 			return
 		}
@@ -120,14 +121,14 @@ func (u *userSpeech) addTranscript(text string, whole bool) {
 		}
 	}
 	i := u.lastItem
-	if whole {
+	if isFinal {
 		i.Content[0].Transcript = &text
 	}
 	if u.session.Audio.Input.Transcription == nil {
 		return
 	}
 	where := object{"item_id": i.ID, "content_index": 0}
-	if !whole {
+	if !isFinal {
 		where["delta"] = text
 		u.emitEvent("conversation.item.input_audio_transcription.delta", where)
 		return

@@ -29,9 +29,9 @@ var filteredEvents = map[string]bool{
 	"response.output_audio_transcript.done":                 true,
 }
 
-// readFilter reports whether a request asks for filteredEvents only. An unknown value of webrtcfilter is an error, because
-// the page could otherwise get events that it must not see.
-func readFilter(r *http.Request) (bool, error) {
+// parseFilter reports whether a request asks for filteredEvents only. An unknown value of webrtcfilter is an error,
+// because the page could otherwise get events that it must not see.
+func parseFilter(r *http.Request) (isFiltered bool, err error) {
 	switch value := r.URL.Query().Get("webrtcfilter"); strings.ToLower(value) {
 	case "on", "true":
 		return true, nil
@@ -65,7 +65,7 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	client.out, client.rateLimiter = channel, channel
 	peer, err := c.AnswerOffer(s, c.server.RTC, o)
 	if refused := (*rtc.RefusedError)(nil); errors.As(err, &refused) {
-		return offerError(err)
+		return newOfferError(err)
 	}
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	if peer.WantsChannel() {
 		c.addListener(client)
 	}
-	c.StartMedia(peer)
+	c.AttachVoiceAndSendAnswer(peer)
 	if voice := peer.VoiceOutput(); voice != nil {
 		s.AttachOutput(&voiceOutput{voice, c.call})
 	}
@@ -85,10 +85,10 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	return err
 }
 
-// offerError returns the error for an offer that cannot be answered.
-func offerError(err error) error { return newError("invalid_offer", "sdp", "The offer %v.", err) }
+// newOfferError returns the error for an offer that cannot be answered.
+func newOfferError(err error) error { return newError("invalid_offer", "sdp", "The offer %v.", err) }
 
-// dialogueSession is a peer's session whose audio also goes to the dialogue.
+// dialogueSession is a peer's session that passes the audio of the microphone to the dialogue, too.
 type dialogueSession struct {
 	signaling.PeerSession
 	call *call
@@ -100,7 +100,7 @@ func (d *dialogueSession) Mic(rate int) (media.Sink, error) {
 	return &dialogueMicrophone{mic, d.call, rate}, err
 }
 
-// dialogueMicrophone is a microphone whose audio also goes to the dialogue.
+// dialogueMicrophone is a microphone that passes its audio to the dialogue, too.
 type dialogueMicrophone struct {
 	media.Sink
 	call *call

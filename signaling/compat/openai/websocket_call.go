@@ -9,7 +9,7 @@ import (
 	"voxgate/signaling"
 )
 
-// socketCall is a conversation with its audio in events.
+// socketCall is a conversation over a WebSocket. Events carry its audio.
 type socketCall struct {
 	*call
 	listener *listener
@@ -31,11 +31,11 @@ func (c *socketCall) Serve(ctx context.Context, s *bridge.Session) error {
 }
 
 // receiveAudio handles audio of the client.
-func (c *socketCall) receiveAudio(s *bridge.Session, sound []byte) error {
+func (c *socketCall) receiveAudio(s *bridge.Session, encoded []byte) error {
 	c.mu.Lock()
 	format := c.dialogue.session.Audio.Input.Format.Type
 	c.mu.Unlock()
-	pcm, rate := c.decoder.decodeAudio(format, sound)
+	pcm, rate := c.decoder.decodeAudio(format, encoded)
 	if len(pcm) == 0 {
 		return nil
 	}
@@ -50,10 +50,10 @@ func (c *socketCall) receiveAudio(s *bridge.Session, sound []byte) error {
 }
 
 // serveListener keeps a second connection to a call until the connection is lost or the call has ended.
-func (c *call) serveListener(ctx context.Context, own *listener, socket *signaling.Socket) error {
-	c.addListener(own)
-	defer c.removeListener(own)
-	gone := socket.StartReading(func(m signaling.Message) { c.handleMessage(own, m) })
+func (c *call) serveListener(ctx context.Context, l *listener, socket *signaling.Socket) error {
+	c.addListener(l)
+	defer c.removeListener(l)
+	gone := socket.StartReading(func(m signaling.Message) { c.handleMessage(l, m) })
 	select {
 	case <-gone:
 	case <-c.callEnded:
@@ -90,8 +90,9 @@ func (srv *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// openSocketCall returns the call that a new socket begins, and the request for its conversation. If the socket is a second
-// connection to an existing call (call_id), it returns this call, and open is nil. The call is never nil, even with an error.
+// openSocketCall returns the call that a new socket begins, and the request for its conversation. If the socket names
+// an existing call (call_id), it is a second connection to that call, and open is nil. The returned call is never nil,
+// even if err is set.
 func (srv *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
 	if err := rejectBeta(r); err != nil {
 		return newCall(log, newDialogue("", false, newID)), nil, err
@@ -109,7 +110,7 @@ func (srv *Server) openSocketCall(r *http.Request, log *slog.Logger) (to *call, 
 		err = newError("invalid_value", "intent", "Transcription sessions are not supported.")
 	}
 	if err == nil {
-		open, err = srv.buildRequest(guest, dialogue, nil)
+		open, err = srv.configureDialogue(guest, dialogue, nil)
 	}
 	if err == nil {
 		open.NoCues = true // no waiting tones: the client expects only the model's voice

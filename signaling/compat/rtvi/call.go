@@ -22,12 +22,14 @@ import (
 const (
 	// channelLabel is the label of the data channel, which the client creates.
 	channelLabel = "chat"
-	// reconnectTimeout ends a conversation without messages or without a peer. Clients ping every second. A client that
-	// has lost its peer reconnects after 5, 7 and 9 s (SmallWebRTCTransport).
+	// reconnectTimeout ends a conversation without messages or without a peer. It is long enough for a client that has
+	// lost its peer, which tries to reconnect after 5, 7 and 9 s (SmallWebRTCTransport). Connected clients send a ping
+	// every second.
 	reconnectTimeout = 20 * time.Second
 )
 
-// call is a client's conversation, which may continue on another peer. It implements [bridge.Caller].
+// call is the conversation of a client. The client may replace its peer during the conversation. call implements
+// [bridge.Caller].
 type call struct {
 	signaling.HTTPCall
 	server       *Server
@@ -53,7 +55,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	if err := c.connectPeer(); err != nil {
 		return err
 	}
-	c.StartMedia(c.peer)
+	c.AttachVoiceAndSendAnswer(c.peer)
 	err := c.handleRequests(ctx)
 	c.sendEvents(func(w *eventWriter) {
 		if bridge.DescribeEnd(err) != "" {
@@ -73,7 +75,7 @@ func (c *call) connectPeer() error {
 	channel := signaling.NewDataChannel(&o, channelLabel, func(m signaling.Message) { c.handleMessage(m.Data) })
 	peer, err := c.AnswerOffer(c.session, c.server.RTC, o)
 	if err != nil {
-		return offerError(err)
+		return newOfferError(err)
 	}
 	c.peer, c.channel = peer, channel
 	c.mu.Lock()
@@ -115,7 +117,8 @@ func (c *call) handleRequests(ctx context.Context) error {
 	}
 }
 
-// answerOffer answers a further offer: of the same peer, or of a new peer that replaces the previous peer.
+// answerOffer answers a further offer of the client. The same peer answers it if possible. Otherwise, or if replacePeer
+// is set, a new peer answers it and replaces the previous peer.
 func (c *call) answerOffer(offer rtc.Offer, replacePeer bool) (sdp string, err error) {
 	if !c.offerLimiter.Allow() {
 		return "", &bridge.Error{
@@ -124,7 +127,7 @@ func (c *call) answerOffer(offer rtc.Offer, replacePeer bool) (sdp string, err e
 	}
 	if !replacePeer && c.peer.IsSameClient(offer) {
 		if sdp, err = c.peer.Peer.Answer(offer); err != nil {
-			return "", offerError(err)
+			return "", newOfferError(err)
 		}
 		c.session.AttachOutput(c.peer.Output())
 		return sdp, nil
@@ -156,10 +159,10 @@ func (c *call) addCandidates(candidates []candidate) error {
 }
 
 // sendEvents runs a function that queues messages for the client, and sends them.
-func (c *call) sendEvents(do func(w *eventWriter)) {
+func (c *call) sendEvents(queue func(w *eventWriter)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	do(&c.events)
+	queue(&c.events)
 	for _, m := range c.events.drainQueue() {
 		c.outChannel.PutText(m)
 	}
@@ -176,7 +179,7 @@ func (c *call) Notify(e bridge.Event) {
 	c.sendEvents(func(w *eventWriter) { w.handleEvent(e.Time, e.Body) })
 }
 
-// message is a message of a client: of RTVI, or of the transport.
+// message is a message of a client. It belongs to RTVI or to the transport.
 type message struct {
 	Label, Type, ID string
 	Data            json.RawMessage
@@ -211,7 +214,8 @@ func (c *call) handleMessage(raw []byte) {
 	}
 }
 
-// handleTrackStatus handles the switching of a microphone or a camera; switching off the microphone ends the person's turn.
+// handleTrackStatus is called when the client switches a microphone or a camera on or off. Switching off the microphone
+// ends the person's turn.
 func (c *call) handleTrackStatus(m message) {
 	if m.Message.Type != "trackStatus" || m.Message.Enabled {
 		return
@@ -247,7 +251,7 @@ func (c *call) handleRTVIMessage(m message) error {
 	}
 	switch m.Type {
 	case "client-ready":
-		c.sendEvents(func(w *eventWriter) { w.reportReady(true, false) })
+		c.sendEvents(func(w *eventWriter) { w.markReady(true, false) })
 		return c.session.Greet()
 	case "disconnect-bot":
 		return c.session.Do(bridge.Goodbye{})
@@ -280,7 +284,7 @@ func (c *call) handleRTVIMessage(m message) error {
 }
 
 // appendToContext adds text of the person, or of the model, to the conversation.
-func (c *call) appendToContext(id, role string, content any, run bool) (err error) {
+func (c *call) appendToContext(id, role string, content any, runImmediately bool) (err error) {
 	text, ok := content.(string)
 	if !ok {
 		raw, _ := json.Marshal(content) // cannot fail: it was parsed from JSON
@@ -290,7 +294,7 @@ func (c *call) appendToContext(id, role string, content any, run bool) (err erro
 		parts, _ := json.Marshal([]object{{"text": text}})
 		err = c.session.Do(bridge.PrefillTurns{Turns: []bridge.PrefillTurn{{Model: true, Parts: parts}}})
 	} else {
-		err = c.session.Do(bridge.Message{Text: text, TurnComplete: run})
+		err = c.session.Do(bridge.Message{Text: text, TurnComplete: runImmediately})
 	}
 	if err == nil {
 		c.sendEvents(func(w *eventWriter) { w.queueMessage("append-to-context-result", id, object{"result": "ok"}) })
@@ -299,18 +303,18 @@ func (c *call) appendToContext(id, role string, content any, run bool) (err erro
 }
 
 // handleClientRequest handles a request to the server itself, and answers it.
-func (c *call) handleClientRequest(id, what string, data json.RawMessage) (err error) {
-	switch what {
+func (c *call) handleClientRequest(id, kind string, data json.RawMessage) (err error) {
+	switch kind {
 	case "interrupt":
 		err = c.session.Do(bridge.Interrupt{})
 	case "config":
 		err = c.session.Do(bridge.UpdateConfig{Config: data})
 	default:
-		return badMessage(`Client messages of the type %q are not served: there are "interrupt" and "config".`, phone.SanitizeField(what))
+		return badMessage(`Client messages of the type %q are not served: there are "interrupt" and "config".`, phone.SanitizeField(kind))
 	}
 	if err == nil {
 		c.sendEvents(func(w *eventWriter) {
-			w.queueMessage("server-response", id, object{"t": what, "d": object{"success": true}})
+			w.queueMessage("server-response", id, object{"t": kind, "d": object{"success": true}})
 		})
 	}
 	return err

@@ -20,7 +20,8 @@ const label = "rtvi-ai"
 // object is a JSON object.
 type object = map[string]any
 
-// eventWriter translates the engine's events into RTVI messages. It drops RTVI messages until the client is ready.
+// eventWriter translates the events of the conversation into RTVI messages. It drops RTVI messages until the client is
+// ready.
 type eventWriter struct {
 	modelReady, clientReady bool
 	queue                   [][]byte
@@ -34,7 +35,7 @@ type eventWriter struct {
 	pendingCalls           map[string]string // pending calls of the client's functions, by id
 }
 
-// queueMessage queues a message; a response has the id of its request.
+// queueMessage queues a message. A response must have the ID of its request.
 func (w *eventWriter) queueMessage(kind, id string, data any) {
 	if !w.clientReady {
 		return
@@ -60,20 +61,21 @@ func (w *eventWriter) drainQueue() (messages [][]byte) {
 	return messages
 }
 
-// reportReady reports that the bot is ready, once both the client and the model are ready.
-func (w *eventWriter) reportReady(client, model bool) {
+// markReady records that the client or the model is ready. When both are ready, it reports to the client that the bot
+// is ready.
+func (w *eventWriter) markReady(isClientReady, isModelReady bool) {
 	were := w.clientReady && w.modelReady
-	w.clientReady, w.modelReady = w.clientReady || client, w.modelReady || model
+	w.clientReady, w.modelReady = w.clientReady || isClientReady, w.modelReady || isModelReady
 	if !were && w.clientReady && w.modelReady {
 		w.queueMessage("bot-ready", "", object{"version": version, "about": object{"library": "voxgate"}})
 	}
 }
 
-// handleEvent reports an event of the engine.
+// handleEvent reports an event of the conversation to the client.
 func (w *eventWriter) handleEvent(at time.Time, e bridge.EventBody) {
 	switch b := e.(type) {
 	case bridge.SetupComplete:
-		w.reportReady(false, true)
+		w.markReady(false, true)
 	case bridge.ToolLosses:
 		for _, l := range b.Losses {
 			message := fmt.Sprintf("The function %q is declared to the model only in part, or not at all: %s", l.Function, l.Reason)
@@ -122,7 +124,7 @@ func (w *eventWriter) handleEvent(at time.Time, e bridge.EventBody) {
 	}
 }
 
-// reportUserText reports what the person has said: interim text of the turn, and then the final text.
+// reportUserText reports what the person has said: first interim texts of the turn, and then the final text.
 func (w *eventWriter) reportUserText(at time.Time, b bridge.UserText) {
 	if b.Turn != w.turn {
 		w.turn, w.interimText, w.finalText = b.Turn, "", ""
@@ -152,7 +154,7 @@ func (w *eventWriter) beginAnswer() {
 	}
 }
 
-// reportAnswerText reports what was played of an answer, in pieces and by sentence.
+// reportAnswerText reports the part of an answer that was played: the pieces of text, and each complete sentence.
 func (w *eventWriter) reportAnswerText(b bridge.AssistantText) {
 	isLate := b.Turn > 0 && b.Turn <= w.endedTurn && !w.answering // text of a turn that has ended
 	switch {
@@ -169,15 +171,15 @@ func (w *eventWriter) reportAnswerText(b bridge.AssistantText) {
 	w.queueMessage("bot-llm-text", "", object{"text": b.Text})
 	w.queueMessage("bot-tts-text", "", object{"text": b.Text})
 	w.partialSentence += b.Text
-	if end := completeSentences(w.partialSentence); end > 0 {
+	if end := completeSentencesLength(w.partialSentence); end > 0 {
 		w.reportSegment(w.partialSentence[:end])
 		w.partialSentence = w.partialSentence[end:]
 	}
 }
 
-// completeSentences returns the length of the complete sentences in a text. A full stop ends a sentence only if a space
-// follows: "1.5" is not two sentences.
-func completeSentences(text string) (end int) {
+// completeSentencesLength returns the length of the complete sentences in a text. A full stop ends a sentence only if
+// white space follows, because "1.5" is not the end of a sentence.
+func completeSentencesLength(text string) (end int) {
 	var before rune
 	for i, r := range text {
 		switch {
@@ -244,8 +246,8 @@ func (w *eventWriter) reportCall(id, name string, args json.RawMessage) {
 }
 
 // reportCallEnd reports that a function has ended.
-func (w *eventWriter) reportCallEnd(id, name string, result json.RawMessage, cancelled bool) {
-	data := object{"function_name": name, "tool_call_id": id, "cancelled": cancelled}
+func (w *eventWriter) reportCallEnd(id, name string, result json.RawMessage, isCancelled bool) {
+	data := object{"function_name": name, "tool_call_id": id, "cancelled": isCancelled}
 	if len(result) > 0 {
 		data["result"] = result
 	}
@@ -253,7 +255,7 @@ func (w *eventWriter) reportCallEnd(id, name string, result json.RawMessage, can
 }
 
 // reportError reports an error.
-func (w *eventWriter) reportError(err error, fatal bool) {
+func (w *eventWriter) reportError(err error, isFatal bool) {
 	message := bridge.AsError(err).Message
-	w.queueMessage("error", "", object{"error": message, "message": message, "fatal": fatal})
+	w.queueMessage("error", "", object{"error": message, "message": message, "fatal": isFatal})
 }

@@ -1,8 +1,9 @@
-// Package rtvi serves Pipecat's clients for JavaScript, React, React Native, iOS and Android. They speak the protocol RTVI
-// over Pipecat's SmallWebRTCTransport: a client posts an offer and gets the answer; all messages use the data channel.
+// Package rtvi serves Pipecat's clients for JavaScript, React, React Native, iOS and Android. They speak the protocol
+// RTVI over Pipecat's SmallWebRTCTransport: a client posts an offer and gets the answer; all messages use the data
+// channel.
 //
-// Clients may call /start before the offer. The gateway stores nothing for it: the session's name in the response contains
-// the client's settings, and comes back in the path of the offer.
+// Clients may call /start before the offer. The gateway stores nothing for that call. It responds with a session name
+// that contains the client's settings, and the client sends this name in the path of the offer.
 package rtvi
 
 import (
@@ -30,7 +31,7 @@ import (
 var protocolName = bridge.RegisterProtocol("rtvi", bridge.InAgents|bridge.InGrants)
 
 const (
-	// maxBody limits a request, in bytes: a browser's offer has 8 KiB, and a prompt may be long.
+	// maxBody limits a request, in bytes. It is enough for a browser's offer (8 KiB) and a long prompt.
 	maxBody = 64 << 10
 	// maxSessionData limits the data in the name of a session, in bytes. Encoded in base64, it must fit into a request line.
 	maxSessionData = 4 << 10
@@ -66,8 +67,8 @@ func badMessage(format string, args ...any) error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf(format, args...)}
 }
 
-// offerError returns the error for an offer that cannot be answered.
-func offerError(err error) error {
+// newOfferError returns the error for an offer that cannot be answered.
+func newOfferError(err error) error {
 	var bad *rtc.RefusedError
 	if errors.As(err, &bad) {
 		return &bridge.Error{Code: bridge.CodeBadOffer, Message: fmt.Sprintf("The offer %v.", bad)}
@@ -75,15 +76,16 @@ func offerError(err error) error {
 	return err
 }
 
-// errCallNotFound reports that a call has ended; clients do not retry after a status from 400 to 499.
+// errCallNotFound reports that a call has ended. Its status is between 400 and 499, so that clients do not retry.
 var errCallNotFound = &bridge.Error{
 	Code: bridge.CodeBadMessage, Message: "There is no such conversation, or it has ended.", Status: http.StatusNotFound,
 }
 
-// writeError sends an error in the format of FastAPI, the framework of Pipecat's servers: its clients show "detail".
+// writeError sends an error in the format of FastAPI, the framework of Pipecat's servers, because Pipecat's clients
+// show the field "detail".
 func writeError(w http.ResponseWriter, err error) {
 	e := bridge.AsError(err)
-	status := cmp.Or(access.HTTPStatus(e), e.Status)
+	status := cmp.Or(access.RefusalStatusOrZero(e), e.Status)
 	switch {
 	case status != 0:
 	case errors.Is(err, bridge.ErrShutdown), e.Code == bridge.CodeConnectionFailed, e.Code == bridge.CodeConnectionNotEstablished:
@@ -124,8 +126,9 @@ type callSettings struct {
 	Config json.RawMessage `json:"config"` // a LiveConfig
 }
 
-// readRequest reads a request, and leaves its body readable for another gateway.
-func readRequest(w http.ResponseWriter, r *http.Request) (body request, err error) {
+// parseRequest reads and parses a request. The body can be read again, so that the request can be proxied to another
+// gateway.
+func parseRequest(w http.ResponseWriter, r *http.Request) (body request, err error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var long *http.MaxBytesError
 	if errors.As(err, &long) {
@@ -146,8 +149,8 @@ func readRequest(w http.ResponseWriter, r *http.Request) (body request, err erro
 
 // createSession handles /start, for clients that request a session first.
 func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
-	body, bad := readRequest(w, r)
-	settings, unclear := readSettings(r, request{Data: body.Body})
+	body, bad := parseRequest(w, r)
+	settings, unclear := parseSettings(r, request{Data: body.Body})
 	if _, err := admitClient(r, settings); err != nil {
 		return err
 	}
@@ -173,8 +176,8 @@ func admitClient(r *http.Request, settings callSettings) (open bridge.SessionReq
 	return open, err
 }
 
-// readSettings returns the client's settings for the conversation, from /start and from the offer.
-func readSettings(r *http.Request, body request) (settings callSettings, err error) {
+// parseSettings returns the client's settings for the conversation, from /start and from the offer.
+func parseSettings(r *http.Request, body request) (settings callSettings, err error) {
 	var sessionData []byte
 	if _, text, ok := strings.Cut(r.PathValue("session"), "."); ok {
 		if sessionData, err = base64.RawURLEncoding.DecodeString(text); err != nil {
@@ -195,7 +198,7 @@ func readSettings(r *http.Request, body request) (settings callSettings, err err
 // handleOffer starts a call, or continues one. The id of a call is a secret of 128 bits, and the only credential of its
 // client.
 func (s *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
-	body, bad := readRequest(w, r)
+	body, bad := parseRequest(w, r)
 	if bad == nil && s.proxyToOwner(w, r, body.ID) {
 		return nil
 	}
@@ -204,7 +207,7 @@ func (s *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
 		return errCallNotFound
 	}
 	var open bridge.SessionRequest
-	settings, unclear := readSettings(r, body)
+	settings, unclear := parseSettings(r, body)
 	if !exists {
 		var err error
 		if open, err = admitClient(r, settings); err != nil {
@@ -219,7 +222,7 @@ func (s *Server) handleOffer(w http.ResponseWriter, r *http.Request) error {
 	}
 	offer, err := rtc.ParseOffer(body.SDP)
 	if err != nil {
-		return offerError(err)
+		return newOfferError(err)
 	}
 	if !exists && !offer.SendsAudio() && !offer.ReceivesAudio() {
 		return &bridge.Error{Code: bridge.CodeBadOffer, Message: "The offer has no audio section that sends or receives."}
@@ -252,7 +255,7 @@ func (s *Server) startCall(r *http.Request, id string, offer rtc.Offer, open bri
 
 // handleCandidates adds the client's candidates.
 func (s *Server) handleCandidates(w http.ResponseWriter, r *http.Request) error {
-	body, err := readRequest(w, r)
+	body, err := parseRequest(w, r)
 	if err != nil || s.proxyToOwner(w, r, body.ID) {
 		return err
 	}
@@ -268,7 +271,7 @@ func (s *Server) handleCandidates(w http.ResponseWriter, r *http.Request) error 
 }
 
 // proxyToOwner proxies a request to the gateway that owns the call. It returns false if no other gateway owns it.
-func (s *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) bool {
+func (s *Server) proxyToOwner(w http.ResponseWriter, r *http.Request, id string) (isProxied bool) {
 	return signaling.ProxyToOwner(w, r, s.Host, id, "", func(err error) {
 		s.Logger.Warn("another gateway does not answer", "err", err)
 		writeError(w, errCallNotFound)

@@ -24,7 +24,7 @@ type call struct {
 	offerText     string // the encoder's offer
 	listenLimiter *rate.Limiter
 
-	// The following fields are used by Serve.
+	// Only the goroutine of Serve uses the following fields.
 	session        *bridge.Session
 	encoder        *connection
 	listener       *connection     // the WHEP connection, or nil
@@ -42,9 +42,9 @@ type connection struct {
 	tag       string // ETag of the ICE session
 }
 
-func newConnection(p *signaling.Peer, text string) *connection {
+func newConnection(p *signaling.Peer, offerText string) *connection {
 	return &connection{
-		Peer: p, restartLimiter: rtc.NewOfferLimiter(), offerText: text, ufrag: sdpAttribute(text, "ice-ufrag"), tag: iceTag(p.SDP),
+		Peer: p, restartLimiter: rtc.NewOfferLimiter(), offerText: offerText, ufrag: sdpAttribute(offerText, "ice-ufrag"), tag: iceTag(p.SDP),
 	}
 }
 
@@ -53,11 +53,11 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
 	peer, err := c.AnswerOffer(s, c.server.RTC, c.peerOptions())
 	if err != nil {
-		return offerError(err)
+		return newOfferError(err)
 	}
 	defer peer.Close()
 	c.session, c.encoder = s, newConnection(peer, c.offerText)
-	c.StartMedia(peer)
+	c.AttachVoiceAndSendAnswer(peer)
 	defer c.closeListener()
 	if c.voiceConnected = peer.Connected; peer.VoiceOutput() == nil {
 		c.voiceConnected = nil
@@ -89,8 +89,8 @@ func (c *call) peerOptions() rtc.PeerOptions {
 	return rtc.PeerOptions{Decoder: c.server.OpusDecoder, Logger: c.log}
 }
 
-// offerError returns the error for an unusable offer.
-func offerError(err error) error {
+// newOfferError returns the error for an unusable offer.
+func newOfferError(err error) error {
 	var bad *rtc.RefusedError
 	if errors.As(err, &bad) {
 		return newStatusError(http.StatusBadRequest, "The offer %v.", bad)
@@ -98,24 +98,24 @@ func offerError(err error) error {
 	return err
 }
 
-// Notify implements [bridge.Caller]. WHIP has no events, so it does nothing.
+// Notify implements [bridge.Caller]. It does nothing, because WHIP has no events.
 func (c *call) Notify(bridge.Event) {}
 
 // addListener answers a WHEP offer. The new listener receives the agent's voice and replaces any previous listener.
-func (c *call) addListener(offer rtc.Offer, text string) (id int, sdp string, err error) {
+func (c *call) addListener(offer rtc.Offer, offerText string) (id int, sdp string, err error) {
 	if c.encoder.VoiceOutput() != nil {
 		return 0, "", newStatusError(http.StatusConflict, "A listener needs an encoder whose offer was sendonly.")
 	}
-	if err := checkOfferRate(c.listenLimiter); err != nil {
+	if err := countOffer(c.listenLimiter); err != nil {
 		return 0, "", err
 	}
 	whep := signaling.HTTPCall{Offer: offer}
 	peer, err := whep.AnswerOffer(c.session, c.server.RTC, c.peerOptions())
 	if err != nil {
-		return 0, "", offerError(err)
+		return 0, "", newOfferError(err)
 	}
 	c.closeListener()
-	c.listener, c.voiceConnected = newConnection(peer, text), peer.Connected
+	c.listener, c.voiceConnected = newConnection(peer, offerText), peer.Connected
 	c.session.AttachOutput(peer.VoiceOutput())
 	c.listenerCount++
 	return c.listenerCount, peer.SDP, nil
@@ -151,8 +151,8 @@ func (c *connection) addCandidates(candidates []string) error {
 	return nil
 }
 
-// checkOfferRate returns an error if offers arrive too fast.
-func checkOfferRate(offers *rate.Limiter) error {
+// countOffer counts an offer against the rate limit, and returns an error if offers arrive too fast.
+func countOffer(offers *rate.Limiter) error {
 	if offers.Allow() {
 		return nil
 	}
@@ -164,7 +164,7 @@ func checkOfferRate(offers *rate.Limiter) error {
 
 // restartICE performs an ICE restart. It applies the original offer with the client's new ICE credentials.
 func (c *connection) restartICE(f iceFragment) (sdp string, err error) {
-	if err := checkOfferRate(c.restartLimiter); err != nil {
+	if err := countOffer(c.restartLimiter); err != nil {
 		return "", err
 	}
 	text := withICECredentials(c.offerText, f)
@@ -174,7 +174,7 @@ func (c *connection) restartICE(f iceFragment) (sdp string, err error) {
 	}
 	answer, err := c.Answer(offer)
 	if err != nil {
-		return "", offerError(err)
+		return "", newOfferError(err)
 	}
 	c.offerText, c.ufrag, c.tag = text, f.ufrag, iceTag(answer)
 	return answer, nil

@@ -93,7 +93,7 @@ func writeError(w http.ResponseWriter, err error) {
 	var statusErr *statusError
 	var long *http.MaxBytesError
 	e := bridge.AsError(err)
-	status, message := cmp.Or(access.HTTPStatus(e), http.StatusBadGateway), e.Message
+	status, message := cmp.Or(access.RefusalStatusOrZero(e), http.StatusBadGateway), e.Message
 	switch {
 	case errors.As(err, &statusErr):
 		status, message = statusErr.status, statusErr.message
@@ -108,14 +108,15 @@ func writeError(w http.ResponseWriter, err error) {
 	case status == http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	}
-	// An overloaded gateway answers 503 (RFC 9725), a client with too many requests gets 429 (RFC 6585).
+	// An overloaded gateway answers 503 (RFC 9725). A client that sends too many requests gets 429 (RFC 6585).
 	if e.Retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(access.RetrySeconds(e.Retry)))
 	}
 	http.Error(w, message, status)
 }
 
-// listMethods answers OPTIONS with the supported methods and content types. CORS preflight requests do not reach it.
+// listMethods answers OPTIONS with the supported methods and content types. It does not get CORS preflight requests,
+// because [signaling.Server] answers them.
 func (srv *Server) listMethods(w http.ResponseWriter, r *http.Request) error {
 	if r.PathValue("id") != "" {
 		w.Header().Set("Accept-Patch", fragmentType)
@@ -129,16 +130,16 @@ func (srv *Server) listMethods(w http.ResponseWriter, r *http.Request) error {
 // answerGet answers GET and HEAD with 204 (RFC 9725, section 4.2).
 func (srv *Server) answerGet(w http.ResponseWriter, r *http.Request) error {
 	if srv.Agents.Find(r.PathValue("agent"), protocolName) == nil {
-		return agents.UnknownAgent(r.PathValue("agent"))
+		return agents.NewUnknownAgentError(r.PathValue("agent"))
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
 // readBody reads the body of a request and checks its content type.
-func readBody(w http.ResponseWriter, r *http.Request, want string) (string, error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != want {
-		return "", newStatusError(http.StatusUnsupportedMediaType, "The body must be %s.", want)
+func readBody(w http.ResponseWriter, r *http.Request, contentType string) (string, error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != contentType {
+		return "", newStatusError(http.StatusUnsupportedMediaType, "The body must be %s.", contentType)
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if long := (*http.MaxBytesError)(nil); err != nil && !errors.As(err, &long) {
@@ -211,21 +212,21 @@ func (srv *Server) handleListenOffer(w http.ResponseWriter, r *http.Request) err
 }
 
 // readOffer reads and parses the offer of a request.
-func readOffer(w http.ResponseWriter, r *http.Request) (text string, offer rtc.Offer, err error) {
-	text, err = readBody(w, r, sdpType)
+func readOffer(w http.ResponseWriter, r *http.Request) (offerText string, offer rtc.Offer, err error) {
+	offerText, err = readBody(w, r, sdpType)
 	if err == nil {
-		if offer, err = rtc.ParseOffer(text); err != nil {
+		if offer, err = rtc.ParseOffer(offerText); err != nil {
 			err = newStatusError(http.StatusBadRequest, "The offer %v.", err)
 		}
 	}
-	return text, offer, err
+	return offerText, offer, err
 }
 
 // writeCreated sends the response for a new session.
-func (srv *Server) writeCreated(w http.ResponseWriter, at, sdp string) {
+func (srv *Server) writeCreated(w http.ResponseWriter, location, sdp string) {
 	h := w.Header()
 	h.Set("Content-Type", sdpType)
-	h.Set("Location", at)
+	h.Set("Location", location)
 	h.Set("ETag", strconv.Quote(iceTag(sdp)))
 	h.Set("Accept-Patch", fragmentType)
 	for _, s := range srv.ICEServers() {
@@ -260,8 +261,8 @@ func parseSessionPath(r *http.Request) (id string, listener int) {
 	return id, 0
 }
 
-// findCall returns the call of a request. The ID in the URL is a secret of 128 bits, so no token is required. The
-// encoder's token may have expired.
+// findCall returns the call of a request. No token is required, because the ID in the URL is a secret of 128 bits, and
+// the encoder's token may have expired.
 func (srv *Server) findCall(r *http.Request) (*call, error) {
 	id, _ := parseSessionPath(r)
 	c, ok := srv.calls.FindCall(id)
@@ -323,7 +324,7 @@ func (srv *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := readFragment(text)
+	f, err := parseFragment(text)
 	if err != nil {
 		return newStatusError(http.StatusBadRequest, "The fragment %v.", err)
 	}
@@ -334,7 +335,7 @@ func (srv *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 		if p == nil {
 			return errNoSession
 		}
-		given, matches := readIfMatch(r, p.tag)
+		given, matches := parseIfMatch(r, p.tag)
 		restarts := f.ufrag != "" && f.ufrag != p.ufrag
 		switch {
 		case restarts && !given:
@@ -360,24 +361,24 @@ func (srv *Server) patchSession(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// iceTag returns the ETag of an ICE session: our user fragment, which changes with a restart.
+// iceTag returns the ETag of an ICE session. It is the gateway's user fragment, because an ICE restart changes it.
 func iceTag(sdp string) string { return sdpAttribute(sdp, "ice-ufrag") }
 
-// readIfMatch reports whether a request has an If-Match header, and whether it matches tag. Some clients send weak
-// tags, tags without quotes, or lists.
-func readIfMatch(r *http.Request, tag string) (given, matches bool) {
+// parseIfMatch reports whether a request has an If-Match header, and whether the header matches tag. It also accepts
+// weak tags, tags without quotes, and lists, because some clients send them.
+func parseIfMatch(r *http.Request, tag string) (isPresent, isMatch bool) {
 	for _, header := range r.Header.Values("If-Match") {
 		for one := range strings.SplitSeq(header, ",") {
 			one = strings.TrimSpace(one)
-			given = given || one != ""
+			isPresent = isPresent || one != ""
 			one = strings.Trim(strings.TrimPrefix(one, "W/"), `"`)
-			matches = matches || one == "*" || one == tag
+			isMatch = isMatch || one == "*" || one == tag
 		}
 	}
-	return given, matches
+	return isPresent, isMatch
 }
 
-// sdpAttribute returns the first value of an SDP attribute.
+// sdpAttribute returns the first value of an SDP attribute, or "".
 func sdpAttribute(sdp, name string) string {
 	for line := range strings.Lines(sdp) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "a="+name+":"); ok {
@@ -393,9 +394,9 @@ type iceFragment struct {
 	candidates []string // lines without "a="
 }
 
-// readFragment parses an SDP fragment (RFC 8840, section 9). Without ice-ufrag and ice-pwd, the candidates belong to the current ICE
-// session.
-func readFragment(text string) (f iceFragment, err error) {
+// parseFragment parses an SDP fragment (RFC 8840, section 9). If the fragment has no ice-ufrag and ice-pwd, its
+// candidates belong to the current ICE session.
+func parseFragment(text string) (f iceFragment, err error) {
 	f.ufrag, f.pwd = sdpAttribute(text, "ice-ufrag"), sdpAttribute(text, "ice-pwd")
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -434,8 +435,8 @@ func formatFragment(sdp string) string {
 	return b.String()
 }
 
-// withICECredentials returns the client's offer with new ICE credentials. It sets them once, at the session level, which
-// applies to all media sections.
+// withICECredentials returns the client's offer with new ICE credentials. It sets them at the session level, where they
+// apply to all media sections.
 func withICECredentials(offer string, f iceFragment) string {
 	lines := []string{}
 	for line := range strings.Lines(offer) {

@@ -23,8 +23,8 @@ const offer = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=fingerprint:sh
 	"m=audio 9 UDP/TLS/RTP/SAVPF 111\r\na=mid:0\r\na=rtpmap:111 opus/48000/2\r\n" +
 	"a=candidate:1 1 udp 1 192.0.2.1 9 typ host\r\na=sendrecv\r\n"
 
-// FuzzReadFragment builds an offer from an offer and a fragment: it has only the ICE data of the fragment.
-func FuzzReadFragment(f *testing.F) {
+// FuzzParseFragment builds an offer from an offer and a fragment: it has only the ICE data of the fragment.
+func FuzzParseFragment(f *testing.F) {
 	f.Add(
 		"a=ice-ufrag:new\r\na=ice-pwd:new\r\nm=audio 9 RTP/AVP 0\r\na=mid:0\r\n" +
 			"a=candidate:1 1 udp 1 192.0.2.7 9 typ host\r\na=end-of-candidates\r\n",
@@ -32,7 +32,7 @@ func FuzzReadFragment(f *testing.F) {
 	f.Add("a=ice-ufrag:x")
 	f.Add("a=candidate:\n\r\x00")
 	f.Fuzz(func(t *testing.T, text string) {
-		part, err := readFragment(text)
+		part, err := parseFragment(text)
 		if err != nil {
 			return
 		}

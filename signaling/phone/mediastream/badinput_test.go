@@ -189,11 +189,11 @@ func TestVoiceWaitsWhileAsteriskPauses(t *testing.T) {
 	p.sendText("MEDIA_XOFF")
 	p.sendSound(makeSentence(440, time.Second, p.rate))
 	ear.awaitEvent(t, "end of the turn", func(b bridge.EventBody) bool { _, ok := b.(bridge.TurnComplete); return ok })
-	p.mu.Lock()
+	p.Lock()
 	if len(p.texts) > 0 {
 		t.Errorf("it was sent %q", p.texts)
 	}
-	p.mu.Unlock()
+	p.Unlock()
 	p.sendText("MEDIA_XON")
 	p.awaitTone(440, 900*time.Millisecond)
 }
@@ -224,8 +224,8 @@ func TestSoundOutOfOrder(t *testing.T) {
 		}
 	}
 	p.awaitTone(440, 900*time.Millisecond)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Lock()
+	defer p.Unlock()
 	if share := toneShare(trimSilence(p.pcm), p.rate, 440); share < 0.97 {
 		t.Errorf("the share of the tone is %.3f", share)
 	}
@@ -292,8 +292,8 @@ func TestSoundMessageCounters(t *testing.T) {
 			g.awaitSession()
 			p.sendSound(makeSentence(440, time.Second, p.rate))
 			p.awaitTone(440, 900*time.Millisecond)
-			p.mu.Lock()
-			defer p.mu.Unlock()
+			p.Lock()
+			defer p.Unlock()
 			if share := toneShare(trimSilence(p.pcm), p.rate, 440); share < 0.9 {
 				t.Errorf("the share of the tone is %.3f", share)
 			}

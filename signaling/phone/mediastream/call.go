@@ -19,16 +19,17 @@ import (
 )
 
 const (
-	// maxMessage limits a message, in bytes. Exotel's are the longest: 100 kB, according to its documentation.
+	// maxMessage limits the size of a message, in bytes. Exotel has the longest messages: 100 kB, according to its
+	// documentation.
 	maxMessage = 128 << 10
-	// maxPrelude limits the messages before the start message. An overloaded provider may send sound too early; 250
-	// messages are 5 s of sound.
+	// maxPrelude limits the number of messages before the start message, because an overloaded provider may send sound
+	// before it. 250 messages are 5 s of sound.
 	maxPrelude = 250
-	// playbackReportWait limits the wait for the provider's playback report, from the time when the voice should have
-	// ended. It covers the buffers of the networks.
+	// playbackReportWait limits how long we wait for the provider's report that the voice was played, counted from when
+	// the voice should have ended. The time covers the buffers of the networks.
 	playbackReportWait = 2 * time.Second
-	// messagesPerKeepAlive is the number of received messages with sound between two keep-alives that we send: 20 s.
-	// Sinch disconnects after a minute without a keep-alive.
+	// messagesPerKeepAlive is the number of received sound messages, 20 s, after which we send a keep-alive. Sinch
+	// disconnects after a minute without one.
 	messagesPerKeepAlive = 1000
 	// maxLoggedErrors limits the log entries about malformed messages, per call.
 	maxLoggedErrors = 5
@@ -53,10 +54,10 @@ func (d *dialect) parseCalled(text string) phone.Number {
 	return phone.ParseNumber(text)
 }
 
-// fillParty fills in the empty fields of p from other.
-func fillParty(p, other phone.Party) phone.Party {
-	p.Number, p.Name, p.Called = cmp.Or(p.Number, other.Number), cmp.Or(p.Name, other.Name), cmp.Or(p.Called, other.Called)
-	for name, value := range other.Attributes {
+// mergeParty returns p, with empty fields filled in from fallback. It also adds the attributes of fallback.
+func mergeParty(p, fallback phone.Party) phone.Party {
+	p.Number, p.Name, p.Called = cmp.Or(p.Number, fallback.Number), cmp.Or(p.Name, fallback.Name), cmp.Or(p.Called, fallback.Called)
+	for name, value := range fallback.Attributes {
 		p.Attributes.Add(name, value)
 	}
 	return p
@@ -111,7 +112,7 @@ func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 	}
 	err := c.server.Host.Serve(ctx, c, c.buildSessionRequest())
 	c.log.Info("call ended", "reason", err)
-	c.endCall()
+	c.endCallAfterPlayback()
 	return err
 }
 
@@ -128,13 +129,13 @@ func (c *call) prepareCall(ctx context.Context) (rule string, err error) {
 	if c.call == "" {
 		c.call = phone.SanitizeField(m.start.call)
 	}
-	c.format, c.party = m.start.format, fillParty(c.party, m.start.party)
+	c.format, c.party = m.start.format, mergeParty(c.party, m.start.party)
 	if c.party.IsOutbound {
 		c.menu = &phone.Menu{}
 	}
 	if c.isProbe = m.start.isProbe; c.isProbe {
 		c.log = c.server.Logger.With("provider", c.provider.Name)
-		c.startVoice()
+		c.acceptAndStartVoice()
 		return "", nil
 	}
 	if c.agent == nil {
@@ -148,7 +149,7 @@ func (c *call) prepareCall(ctx context.Context) (rule string, err error) {
 		return "agent", err
 	}
 	c.log = c.server.Logger.With("provider", c.provider.Name, "caller", phone.SanitizeField(c.party.Number), "provider_call", c.call)
-	c.startVoice()
+	c.acceptAndStartVoice()
 	return "", nil
 }
 
@@ -180,8 +181,8 @@ func (c *call) awaitStart(ctx context.Context) (message, error) {
 	return message{}, fmt.Errorf("no start message among the first %d messages; last error: %w", maxPrelude, last)
 }
 
-// startVoice accepts the call, and creates the sender of the model's voice.
-func (c *call) startVoice() {
+// acceptAndStartVoice accepts the call, and creates the sender of the model's voice.
+func (c *call) acceptAndStartVoice() {
 	c.voice = newVoiceSender(c.dialectCodec, c.format, c.Put, c.log)
 	c.voice.sendCommand(acceptCall)
 }
@@ -196,7 +197,7 @@ func (c *call) answerProbe(ctx context.Context) error {
 		}
 		if m, err := c.dialectCodec.parseProviderMessage(in.Data, in.Text); err == nil && in.Err == nil {
 			if m.kind == kindStop {
-				c.voice.confirmEnd()
+				c.voice.confirmPeerHangUp()
 				return nil
 			}
 			c.handleControl(m)
@@ -226,9 +227,10 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	c.log.Info("call", "call", s.ID(), "called", phone.SanitizeField(c.party.Called))
 	s.AttachOutput(c.voice)
 	s.HoldVoice(false)
-	// The provider's playback reports are still read after ctx is done, until endCall has returned.
+	// The provider's messages are still read after ctx is done, because endCallAfterPlayback waits for the report that
+	// the voice was played.
 	listening, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, func() { c.endCall(); stop(context.Cause(ctx)) })()
+	defer context.AfterFunc(ctx, func() { c.endCallAfterPlayback(); stop(context.Cause(ctx)) })()
 	var typing sync.WaitGroup
 	typing.Go(func() {
 		crash.Run(c.log, "keypad", s.Crash, func() { c.keypad.Run(listening, c.log, c.agent.Keys, s.Do) })
@@ -261,7 +263,7 @@ func (c *call) handleMessage(in signaling.Message) error {
 			c.log.Warn("invalid message from the provider", "why", err)
 		}
 	case m.kind == kindStop:
-		c.voice.confirmEnd()
+		c.voice.confirmPeerHangUp()
 		return errPeerHungUp
 	case m.kind == kindSound:
 		if c.soundCount++; c.soundCount%messagesPerKeepAlive == 0 {
@@ -291,7 +293,7 @@ func (c *call) handleControl(m message) {
 	case kindDigit:
 		c.keypad.PushKey(m.digit)
 	case kindPlayed:
-		c.voice.handlePlayed(m.mark)
+		c.voice.recordPlayedMark(m.mark)
 	case kindPause, kindResume:
 		c.voice.setPaused(m.kind == kindPause)
 	case kindHold, kindUnhold:
@@ -311,7 +313,7 @@ func (c *call) recordRoundTrip(d time.Duration) {
 
 // Notify implements bridge.Caller. Providers accept only sound and commands, so most events are ignored.
 func (c *call) Notify(e bridge.Event) {
-	c.menu.HandleEvent(e.Body)
+	c.menu.RecordSpeech(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Interrupted:
 		if b.By != bridge.ByConnectionLoss { // after a loss of the connection to the model, the sound that was already sent stays valid
@@ -324,8 +326,9 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// endCall waits until the voice has been played, and then hangs up. It does not hang up a transferred call.
-func (c *call) endCall() {
+// endCallAfterPlayback waits until the voice has been played, and then hangs up. It does not hang up a transferred
+// call.
+func (c *call) endCallAfterPlayback() {
 	c.endOnce.Do(func() {
 		c.waitForPlayback()
 		if !c.isTransferred.Load() {

@@ -98,15 +98,16 @@ type dialect struct {
 	voiceTemplate string
 }
 
-// packing controls how much sound goes into a message that we send.
+// packing controls how much sound we put into one message to the provider.
 type packing struct {
 	framesPerMessage int  // frames of 20 ms per message; 0 means 1
 	padsLast         bool // messages are always full; the end of a sentence is padded
 	sendsSilence     bool // silence is sent while the model does not speak, for each message received
 }
 
-// dialectCodec encodes and decodes the messages of one call. Only one goroutine may call parseProviderMessage, and its
-// first call must return before other methods are called. Calls of encodeVoice must not overlap.
+// dialectCodec encodes and decodes the messages of one call. Only one goroutine may call parseProviderMessage. The
+// first call of parseProviderMessage must return before any other method is called. Calls of encodeVoice must not
+// overlap.
 type dialectCodec struct {
 	*dialect
 	hasStarted     bool
@@ -215,7 +216,7 @@ func (c *dialectCodec) parseBinary(data []byte) (message, error) {
 	return message{kind: kindStart, start: s}, err
 }
 
-// parseStart processes the start message.
+// parseStart parses the start message, and sets the formats of the call's messages.
 func (c *dialectCodec) parseStart(fields map[string]any) (s startInfo, err error) {
 	rate, err := parseRate(textAt(fields, c.rate))
 	if err != nil {
@@ -241,9 +242,10 @@ func (c *dialectCodec) parseStart(fields map[string]any) (s startInfo, err error
 	return s, nil
 }
 
-// chooseOffer selects one of the formats that AudioHook offers: preferably the caller alone, otherwise the caller with
-// the agent on the right channel (https://developer.genesys.cloud/devapps/audiohook/session-walkthrough).
-func chooseOffer(offers any) (chosen any, stereo bool, err error) {
+// chooseOffer selects one of the audio formats that AudioHook offers. It prefers the caller alone. Otherwise it selects
+// stereo, where the agent is on the right channel
+// (https://developer.genesys.cloud/devapps/audiohook/session-walkthrough).
+func chooseOffer(offers any) (chosen any, isStereo bool, err error) {
 	list, _ := offers.([]any)
 	for _, one := range list {
 		fields, _ := one.(map[string]any)
@@ -254,30 +256,30 @@ func chooseOffer(offers any) (chosen any, stereo bool, err error) {
 		if len(channels) == 1 {
 			return one, false, nil
 		}
-		chosen, stereo = one, len(channels) == 2
+		chosen, isStereo = one, len(channels) == 2
 	}
-	if !stereo {
+	if !isStereo {
 		return nil, false, errors.New("the caller's sound is not offered as PCMU")
 	}
 	return chosen, true, nil
 }
 
-// parseAttributes returns the attributes in the start message. They are an object, or (Plivo) an object in a string.
-// Any other string becomes one attribute.
-func (c *dialectCodec) parseAttributes(fields map[string]any) (said phone.Attributes) {
+// parseAttributes returns the attributes in the start message. Most providers send a JSON object. Plivo sends a string
+// that contains an object. A string that contains no object becomes one attribute.
+func (c *dialectCodec) parseAttributes(fields map[string]any) (attributes phone.Attributes) {
 	value := valueAt(fields, c.attributes)
 	if s, ok := value.(string); ok {
 		inside, err := tools.Decode([]byte(s))
 		if err != nil {
-			said.Add(c.attributes[strings.LastIndex(c.attributes, ".")+1:], s)
+			attributes.Add(c.attributes[strings.LastIndex(c.attributes, ".")+1:], s)
 		}
 		value = inside
 	}
 	object, _ := value.(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		said.Add(name, formatText(object[name]))
+		attributes.Add(name, formatText(object[name]))
 	}
-	return said
+	return attributes
 }
 
 var (
@@ -316,7 +318,7 @@ func (c *dialectCodec) parseSound(s soundMessage) (m message, err error) {
 	return m, nil
 }
 
-// encodeVoice builds a message with encoded sound. It does not retain sound.
+// encodeVoice builds a message with encoded sound. It does not keep the slice sound.
 func (c *dialectCodec) encodeVoice(sound []byte) signaling.Outgoing {
 	if c.binary {
 		return signaling.Outgoing{Data: bytes.Clone(sound)}
@@ -337,10 +339,10 @@ func (c *dialectCodec) encodeVoice(sound []byte) signaling.Outgoing {
 	return signaling.Outgoing{Data: append(b, c.suffix...), Text: true}
 }
 
-// buildCommand builds a command; ok is false if the provider does not support it. argument is the name of a mark, or
-// keys. Commands must be sent in the order in which they were built.
-func (c *dialectCodec) buildCommand(what command, argument string) (m signaling.Outgoing, ok bool) {
-	text, ok := c.dialect.commands[what]
+// buildCommand builds the message for a command. argument is the name of a mark, or keys. ok is false if the provider
+// does not support the command. Commands must be sent in the order in which they were built.
+func (c *dialectCodec) buildCommand(kind command, argument string) (m signaling.Outgoing, ok bool) {
+	text, ok := c.dialect.commands[kind]
 	if !ok {
 		return signaling.Outgoing{}, false
 	}
@@ -363,7 +365,7 @@ func (c *dialectCodec) fillTemplate(text, argument string) string {
 }
 
 // quoteJSON encodes a value as JSON.
-func quoteJSON(v any) string { return string(tools.Encode(v)) }
+func quoteJSON(v any) string { return string(tools.EncodeOrEmpty(v)) }
 
 // textAt returns the text at a path of a JSON object. See [formatText].
 func textAt(fields map[string]any, path string) string { return formatText(valueAt(fields, path)) }
@@ -391,7 +393,7 @@ func valueAt(fields map[string]any, path string) any {
 	}
 }
 
-func parseDigit(key string) (byte, error) {
+func parseDigit(key string) (digit byte, err error) {
 	if len(key) != 1 || !strings.Contains("0123456789*#ABCD", key) {
 		return 0, errors.New("not a telephone key") // the error does not contain the key, which may be part of a secret
 	}

@@ -56,18 +56,18 @@ func LoadConfig(file string) (*Config, error) {
 	if err := phone.ReadJSONFile(file, &c); err != nil {
 		return nil, err
 	}
-	if err := c.checkFields(); err != nil {
+	if err := c.checkAndSetDefaults(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return &c, nil
 }
 
 // CheckAgents returns an error if an agent refers to a collection that this configuration lacks.
-func (c *Config) CheckAgents(answers *agents.Folder) error {
-	return answers.AddCheck(protocolName, c.Collect.CheckAgent)
+func (c *Config) CheckAgents(folder *agents.Folder) error {
+	return folder.AddAndRunCheck(protocolName, c.Collect.CheckAgent)
 }
 
-func (c *Config) checkFields() error {
+func (c *Config) checkAndSetDefaults() error {
 	if c.PublicURL != "" {
 		u, err := url.Parse(c.PublicURL)
 		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" {
@@ -81,7 +81,7 @@ func (c *Config) checkFields() error {
 	names := map[string]bool{}
 	for i := range c.Providers {
 		p := &c.Providers[i]
-		if err := p.checkFields(c.PublicURL); err != nil {
+		if err := p.checkAndSetDefaults(c.PublicURL); err != nil {
 			return fmt.Errorf("providers[%d].%w", i, err)
 		}
 		if names[p.Name] {
@@ -89,10 +89,10 @@ func (c *Config) checkFields() error {
 		}
 		names[p.Name] = true
 	}
-	if err := c.Collect.Check(); err != nil {
+	if err := c.Collect.CheckAndSetDefaults(); err != nil {
 		return err
 	}
-	return phone.CheckLimits(
+	return phone.SetLimitDefaults(
 		phone.Limit{Name: "calls", Value: &c.Calls, Default: defaultCalls},
 		phone.Limit{Name: "callsPerSecond", Value: &c.CallsPerSecond, Default: defaultCallsPerSecond},
 		phone.Limit{Name: "maxSeconds", Value: &c.MaxSeconds, Default: defaultMaxSeconds},
@@ -101,7 +101,7 @@ func (c *Config) checkFields() error {
 
 var providerName = regexp.MustCompile(`^[a-z0-9-]+$`)
 
-func (p *Provider) checkFields(publicURL string) error {
+func (p *Provider) checkAndSetDefaults(publicURL string) error {
 	p.profile = profiles[p.Profile]
 	if p.profile == nil {
 		return fmt.Errorf("profile: %q must be one of %s", p.Profile, strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
@@ -112,7 +112,7 @@ func (p *Provider) checkFields(publicURL string) error {
 	if !providerName.MatchString(p.Name) {
 		return fmt.Errorf("name: %q may contain only a-z, 0-9 and -", p.Name)
 	}
-	if err := phone.CheckLimits(phone.Limit{Name: "calls", Value: &p.Calls}); err != nil {
+	if err := phone.SetLimitDefaults(phone.Limit{Name: "calls", Value: &p.Calls}); err != nil {
 		return err
 	}
 	if err := p.checkSecrets(publicURL); err != nil {
@@ -145,7 +145,8 @@ func (p *Provider) signatureScheme() *signatureScheme {
 	return p.profile.sign
 }
 
-// checkSecrets returns an error if calls would be accepted without credentials.
+// checkSecrets returns an error if the provider's configuration lacks the secret that authenticates its calls, or has
+// one that does not fit the profile.
 func (p *Provider) checkSecrets(publicURL string) error {
 	if p.signatureScheme() == nil {
 		if p.Verify != "" && !p.profile.signsUpgrade {

@@ -17,11 +17,11 @@ type format struct {
 	rate int         // sample rate in Hz
 }
 
-// maxRate is the highest rate of a format, in Hz.
+// maxRate is the highest sample rate of a format, in Hz.
 const maxRate = 48000
 
-// encodings maps normalized encoding names (see [plainEncoding]) to formats. rate is 0 if the name does not determine
-// it.
+// encodings maps normalized encoding names (see [normalizeEncoding]) to formats. A rate of 0 means that the name does
+// not determine the rate.
 var encodings = map[string]format{
 	"mulaw": {&g711.MuLaw, 8000}, "ulaw": {&g711.MuLaw, 8000}, "pcmu": {&g711.MuLaw, 8000},
 	"basic": {&g711.MuLaw, 8000}, "g711u": {&g711.MuLaw, 8000}, "g711ulaw": {&g711.MuLaw, 8000}, "g711mulaw": {&g711.MuLaw, 8000},
@@ -31,8 +31,8 @@ var encodings = map[string]format{
 	"slin44": {nil, 44100}, "slin48": {nil, 48000},
 }
 
-// plainEncoding normalizes the name of an encoding: "audio/x-mulaw", "PCMU/8000", "g711_ulaw".
-func plainEncoding(name string) string {
+// normalizeEncoding normalizes the name of an encoding: "audio/x-mulaw", "PCMU/8000", "g711_ulaw".
+func normalizeEncoding(name string) string {
 	name = strings.ToLower(strings.TrimSpace(name))
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "audio/"), "x-")
 	name = strings.TrimSuffix(name, "/8000")
@@ -64,7 +64,7 @@ func parseFormat(encoding string, rate int, fallback format) (format, error) {
 	}
 	f := fallback
 	if name != "" {
-		known, ok := encodings[plainEncoding(name)]
+		known, ok := encodings[normalizeEncoding(name)]
 		if !ok {
 			return format{}, fmt.Errorf("unsupported encoding %q", phone.SanitizeField(name))
 		}
@@ -84,7 +84,7 @@ func parseFormat(encoding string, rate int, fallback format) (format, error) {
 // decodeSound decodes the next piece of an audio stream and appends it to pcm.
 func (f format) decodeSound(pcm []int16, stream *media.SampleReader, sound []byte) []int16 {
 	if f.law != nil {
-		return f.law.Append(pcm, sound)
+		return f.law.AppendDecoded(pcm, sound)
 	}
 	return stream.Append(pcm, sound)
 }
@@ -92,7 +92,7 @@ func (f format) decodeSound(pcm []int16, stream *media.SampleReader, sound []byt
 // encodeSound encodes pcm and appends it to sound.
 func (f format) encodeSound(sound []byte, pcm []int16) []byte {
 	if f.law != nil {
-		return f.law.AppendBytes(sound, pcm)
+		return f.law.AppendEncoded(sound, pcm)
 	}
 	return media.AppendBytes(sound, pcm)
 }

@@ -32,7 +32,6 @@ import (
 	"go.uber.org/goleak"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
 	"voxgate/internal/testkit/mediatest"
@@ -52,7 +51,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// patience is how long a test waits for an event.
+// patience limits how long a test waits for an event.
 const patience = time.Minute
 
 // testGateway is a complete gateway with an emulated model, and a fake of the providers' REST APIs.
@@ -66,58 +65,20 @@ type testGateway struct {
 	keys        string       // path of the file with the server keys
 	clockOffset atomic.Int64 // offset of the gate's clock, in ns
 	rest        *fakeREST
-	logs        *logBuffer
+	logs        *testkit.LogBook
 	telnyx      ed25519.PrivateKey
 	counter     int
 
-	state        watchedState
+	state        testkit.WatchedState
 	openRequests int             // current requests, including WebSockets
 	sessions     map[string]bool // current conversations, by ID
-}
-
-// watchedState guards a state whose changes tests wait for.
-type watchedState struct {
-	mu      sync.Mutex
-	changed chan struct{} // closed by the next change; nil if no test waits
-}
-
-func (w *watchedState) update(how func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	how()
-	if w.changed != nil {
-		close(w.changed)
-		w.changed = nil
-	}
-}
-
-// waitUntil blocks until so returns true, or returns false after patience. The state does not change while so runs.
-func (w *watchedState) waitUntil(so func() bool) bool {
-	deadline := time.After(patience)
-	for {
-		w.mu.Lock()
-		if so() {
-			w.mu.Unlock()
-			return true
-		}
-		if w.changed == nil {
-			w.changed = make(chan struct{})
-		}
-		more := w.changed
-		w.mu.Unlock()
-		select {
-		case <-more:
-		case <-deadline:
-			return false
-		}
-	}
 }
 
 // countRequests wraps a handler to count its current requests.
 func (g *testGateway) countRequests(door http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.state.update(func() { g.openRequests++ })
-		defer g.state.update(func() { g.openRequests-- })
+		g.state.Update(func() { g.openRequests++ })
+		defer g.state.Update(func() { g.openRequests-- })
 		door.ServeHTTP(w, r)
 	})
 }
@@ -126,16 +87,16 @@ func (g *testGateway) countRequests(door http.Handler) http.Handler {
 func (g *testGateway) recordSession(id string, o bridge.Observation) {
 	switch o.(type) {
 	case bridge.SessionStarted:
-		g.state.update(func() { g.sessions[id] = true })
+		g.state.Update(func() { g.sessions[id] = true })
 	case bridge.SessionEnded:
-		g.state.update(func() { delete(g.sessions, id) })
+		g.state.Update(func() { delete(g.sessions, id) })
 	}
 }
 
 // awaitIdle waits until all calls have ended.
 func (g *testGateway) awaitIdle() {
 	g.t.Helper()
-	if !g.state.waitUntil(func() bool { return g.openRequests == 0 && len(g.sessions) == 0 }) {
+	if !g.state.Await(func() bool { return g.openRequests == 0 && len(g.sessions) == 0 }) {
 		g.t.Fatalf("%d requests and the conversations %v go on", g.openRequests, g.sessions)
 	}
 }
@@ -157,7 +118,7 @@ func startGateway(t testing.TB, change func(config map[string]any), more ...func
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &testGateway{t: t, logs: &logBuffer{}, telnyx: private, sessions: map[string]bool{}}
+	g := &testGateway{t: t, logs: &testkit.LogBook{}, telnyx: private, sessions: map[string]bool{}}
 	log := slog.New(slog.NewTextHandler(g.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	g.rest = &fakeREST{requests: make(chan restCall, 16)}
 	rest := httptest.NewServer(g.rest)
@@ -166,14 +127,12 @@ func startGateway(t testing.TB, change func(config map[string]any), more ...func
 	if g.key, err = access.NewKey(keys, "phones", []string{access.MayTalk}); err != nil {
 		t.Fatal(err)
 	}
-	parrot := emulator.Options{Logger: log, Espeak: emulator.NoVoice}
+	parrot := emulator.Options{Logger: log}
 	hosting := bridge.Options{Backend: "emulator", Park: time.Minute, Observe: g.recordSession, Logger: log}
 	for _, f := range more {
 		f(&hosting, &parrot)
 	}
-	model := emulator.New(parrot)
-	upstream := httptest.NewServer(model)
-	hosting.Client = &api.Client{BaseURL: upstream.URL}
+	hosting.Client = testkit.StartModel(t, parrot)
 	g.host = bridge.NewHost(hosting)
 	server := httptest.NewUnstartedServer(nil)
 	g.http = "http://" + server.Listener.Addr().String()
@@ -228,7 +187,7 @@ func startGateway(t testing.TB, change func(config map[string]any), more ...func
 	if err != nil {
 		t.Fatal(err)
 	}
-	fields, answer := testkit.TakeAgents(t, string(text))
+	fields, answer := testkit.ExtractAgents(t, string(text))
 	gate, err := access.New(access.Options{
 		Required: true, Keys: keys, Agents: answer, Limits: access.Limits{SessionsPerKey: 1}, Logger: log,
 		Now: func() time.Time { return time.Now().Add(time.Duration(g.clockOffset.Load())) },
@@ -260,31 +219,12 @@ func startGateway(t testing.TB, change func(config map[string]any), more ...func
 		gate.Close()
 		server.Close()
 		rest.Close()
-		model.Close()
-		upstream.Close()
 		http.DefaultClient.CloseIdleConnections()
 		if t.Failed() {
 			t.Log(g.logs.String())
 		}
 	})
 	return g
-}
-
-// logBuffer collects what is logged.
-type logBuffer struct {
-	watchedState
-	b strings.Builder
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.update(func() { l.b.Write(p) })
-	return len(p), nil
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // restCall is a request to the fake REST API.
@@ -358,7 +298,7 @@ func sortedKeys(form url.Values) (keys []string) {
 // awaitLog waits until the log has a text a number of times. A line may be written after the event that it reports.
 func (g *testGateway) awaitLog(text string, times int) {
 	g.t.Helper()
-	if !g.logs.waitUntil(func() bool { return strings.Count(g.logs.b.String(), text) == times }) {
+	if !g.logs.AwaitCount(text, times) || strings.Count(g.logs.String(), text) != times {
 		g.t.Errorf("%q is not in the log %d times, but %d times", text, times, strings.Count(g.logs.String(), text))
 	}
 }
@@ -501,14 +441,14 @@ func (w wireFormat) encodeSound(pcm []int16) []byte {
 		pcm = both
 	}
 	if w.law != nil {
-		return w.law.AppendBytes(nil, pcm)
+		return w.law.AppendEncoded(nil, pcm)
 	}
 	return media.AppendBytes(nil, pcm)
 }
 
 func (w wireFormat) decodeSound(b []byte) []int16 {
 	if w.law != nil {
-		return w.law.Append(nil, b)
+		return w.law.AppendDecoded(nil, b)
 	}
 	return media.AppendSamples(nil, b)
 }
@@ -521,7 +461,7 @@ type providerCall struct {
 	soundCount int
 	done       chan struct{}
 
-	watchedState
+	testkit.WatchedState
 	pcm           []int16
 	markedAt      int      // length of pcm when the newest mark arrived
 	fewestSamples int      // fewest samples in a message with sound; 0 before the first
@@ -603,7 +543,7 @@ func (p *providerCall) readMessages() {
 	for {
 		kind, raw, err := p.conn.ReadMessage()
 		echo := ""
-		p.update(func() {
+		p.Update(func() {
 			if p.readErr = err; err == nil {
 				echo = p.recordMessage(kind, raw)
 			}
@@ -677,7 +617,7 @@ func (p *providerCall) sendSound(pcm []int16) {
 func (p *providerCall) awaitState(what string, so func() bool) {
 	p.t.Helper()
 	ok := false
-	if !p.waitUntil(func() bool { ok = so(); return ok || p.readErr != nil }) || !ok {
+	if !p.Await(func() bool { ok = so(); return ok || p.readErr != nil }) || !ok {
 		p.t.Fatalf("%s: no %s, the call ended with %v; it got %q", p.provider, what, p.readErr, p.texts)
 	}
 }
@@ -692,8 +632,8 @@ func (p *providerCall) awaitTone(hz float64, d time.Duration) {
 }
 
 func (p *providerCall) clearReceived() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Lock()
+	defer p.Unlock()
 	p.pcm, p.texts, p.markedAt = nil, nil, 0
 }
 
@@ -747,14 +687,14 @@ func toneShare(pcm []int16, rate int, hz float64) float64 {
 
 // eventLog collects the events of a conversation.
 type eventLog struct {
-	watchedState
+	testkit.WatchedState
 	events []bridge.Event
 }
 
 // awaitSession waits for the only conversation, and listens to it.
 func (g *testGateway) awaitSession() (s *bridge.Session, e *eventLog) {
 	g.t.Helper()
-	if !g.state.waitUntil(func() bool {
+	if !g.state.Await(func() bool {
 		for id := range g.sessions {
 			s = g.host.Session(id)
 		}
@@ -772,13 +712,13 @@ func (g *testGateway) awaitSession() (s *bridge.Session, e *eventLog) {
 }
 
 func (e *eventLog) record(event bridge.Event) {
-	e.update(func() { e.events = append(e.events, event) })
+	e.Update(func() { e.events = append(e.events, event) })
 }
 
 // awaitEvent waits for a matching event.
 func (e *eventLog) awaitEvent(t *testing.T, what string, fits func(bridge.EventBody) bool) {
 	t.Helper()
-	if !e.waitUntil(func() bool {
+	if !e.Await(func() bool {
 		return slices.ContainsFunc(e.events, func(event bridge.Event) bool { return fits(event.Body) })
 	}) {
 		var all bytes.Buffer

@@ -42,15 +42,15 @@ func twilioTransfer(p *Provider, call, target, _ string) restRequest {
 	return twilioUpdate("/2010-04-01", p, call, url.Values{"Twiml": {dialXML(target, "Sip")}})
 }
 
-// telnyxAnswer returns the request that makes Telnyx stream a call to a URL (at), or reject the call if the URL is empty.
-// Telnyx ignores a repeated id. https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
-func telnyxAnswer(call, at, id string) restRequest {
-	if at == "" {
-		return telnyxAction("reject", quoteJSON(map[string]string{"cause": "USER_BUSY", "command_id": id}))(nil, call)
+// telnyxAnswerOrReject returns the request that makes Telnyx stream a call to streamURL, or reject the call if streamURL
+// is empty. Telnyx ignores a repeated commandID. https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
+func telnyxAnswerOrReject(call, streamURL, commandID string) restRequest {
+	if streamURL == "" {
+		return telnyxAction("reject", quoteJSON(map[string]string{"cause": "USER_BUSY", "command_id": commandID}))(nil, call)
 	}
 	return telnyxAction("answer", quoteJSON(map[string]string{
-		"stream_url": at, "stream_track": "inbound_track", "stream_bidirectional_mode": "rtp", "stream_bidirectional_codec": "PCMU",
-		"command_id": id,
+		"stream_url": streamURL, "stream_track": "inbound_track", "stream_bidirectional_mode": "rtp", "stream_bidirectional_codec": "PCMU",
+		"command_id": commandID,
 	}))(nil, call)
 }
 
@@ -85,33 +85,33 @@ func plivoTransfer(p *Provider, call, _, xmlURL string) restRequest {
 	return restRequest{"POST", plivoCallPath(p, call), body, false}
 }
 
-// dialXML returns XML that connects the call to target. sip is the name of the element for SIP URIs.
-func dialXML(target, sip string) string {
+// dialXML returns XML that connects the call to target. sipElement is the name of the element for SIP URIs.
+func dialXML(target, sipElement string) string {
 	element := "Number"
 	if strings.HasPrefix(target, "sip:") || strings.HasPrefix(target, "sips:") {
-		element = sip
+		element = sipElement
 	}
 	return "<Response><Dial><" + element + ">" + escapeXML(target) + "</" + element + "></Dial></Response>"
 }
 
-// endedCallStatuses holds the HTTP statuses that providers return for a call that has ended: 404 by Twilio and Plivo,
-// 422 by Telnyx (error 90018).
+// endedCallStatuses holds the HTTP statuses that mean that a call has ended: 404 from Twilio and Plivo, 422 from Telnyx
+// (error 90018).
 var endedCallStatuses = map[int]bool{http.StatusNotFound: true, http.StatusUnprocessableEntity: true}
 
 var errCallEnded = errors.New("the call has ended")
 
 // callRESTAPI sends a request to the REST API of a provider.
-func (srv *Server) callRESTAPI(ctx context.Context, p *Provider, what restRequest) error {
+func (srv *Server) callRESTAPI(ctx context.Context, p *Provider, request restRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, what.method, p.API+what.path, strings.NewReader(what.body))
+	r, err := http.NewRequestWithContext(ctx, request.method, p.API+request.path, strings.NewReader(request.body))
 	if err != nil {
 		return err
 	}
 	switch {
-	case what.form:
+	case request.form:
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	case what.body != "":
+	case request.body != "":
 		r.Header.Set("Content-Type", "application/json")
 	}
 	if p.profile.rest.bearer {

@@ -6,22 +6,23 @@ import (
 )
 
 const (
-	// maxPending is the number of messages that wait for a missing one before they are played without it. maxGap limits
-	// the silence that is inserted for lost messages.
+	// maxPending limits the later messages that are held back while an earlier one is missing. When more arrive, they
+	// are played without it. maxGap limits the silence that is inserted for lost messages.
 	maxPending = 2
 	maxGap     = 200 * time.Millisecond
-	// maxJump is the largest plausible jump of the counter. A larger jump begins a new count.
+	// maxJump is the largest jump of the counter that can be a loss. A larger jump means that the provider has begun a
+	// new count.
 	maxJump = 100
-	// maxIrregular is the number of consecutive irregular messages (late, or after a gap) that the buffer tolerates. Then counting
-	// restarts, or the counter is ignored.
+	// maxIrregular is the number of consecutive irregular messages (late, or after a gap) after which the count is
+	// restarted, or the counter is ignored.
 	maxIrregular = 3
 )
 
-// reorderBuffer reorders messages with sound by their counter. It reports gaps, which the caller fills with silence:
-// without it, the jump in the signal could be mistaken for speech.
+// reorderBuffer puts messages with sound in the order of their counter. It reports gaps, which the caller fills with
+// silence. Without that silence, the jump in the signal could be mistaken for speech.
 //
-// Some providers restart the counter, count all tracks together, count milliseconds, or do not count. After several
-// irregular messages, counting restarts, or the counter is ignored.
+// Some providers restart the counter, count all tracks together, count milliseconds, or do not count. So after
+// maxIrregular irregular messages, the count is restarted, or the counter is ignored.
 type reorderBuffer struct {
 	nextChunk       int // the counter expected in the next message; 0 before the first message
 	pending         []message
@@ -72,18 +73,21 @@ func (r *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 	return missing, r.ready
 }
 
-// releasePending makes the waiting messages ready, and sets the next expected counter.
-func (r *reorderBuffer) releasePending(next int) {
+// releasePending moves the held messages to ready, although earlier ones are missing, and sets the counter that is
+// expected next.
+func (r *reorderBuffer) releasePending(nextChunk int) {
 	for _, m := range r.pending {
 		r.ready = append(r.ready, m.sound)
 	}
-	r.nextChunk, r.pending, r.lateMessages, r.consecutiveGaps = next, r.pending[:0], r.lateMessages[:0], 0
+	r.nextChunk, r.pending, r.lateMessages, r.consecutiveGaps = nextChunk, r.pending[:0], r.lateMessages[:0], 0
 }
 
-// resyncCounter is called when maxIrregular messages in a row were late. If their numbers are in order, the provider has restarted
-// its count, and they are the first of the new count. Otherwise the numbers are ignored from now on.
+// resyncCounter is called after maxIrregular late messages in a row. If their counters are in order, the provider has
+// restarted its count, and these messages are the first of the new count. Otherwise the counter is ignored from now on.
+// The messages are played in both cases.
 func (r *reorderBuffer) resyncCounter() {
-	r.ignoresCounter = !slices.IsSortedFunc(r.lateMessages, func(a, b message) int { return a.chunk + 1 - b.chunk })
+	rises := func(a, b message) int { return a.chunk - 1 - b.chunk } // negative for equal counters, too
+	r.ignoresCounter = !slices.IsSortedFunc(r.lateMessages, rises)
 	batch := r.lateMessages
 	r.releasePending(batch[len(batch)-1].chunk + 1)
 	for _, m := range batch {

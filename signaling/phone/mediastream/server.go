@@ -1,9 +1,9 @@
-// Package mediastream serves phone calls whose audio a provider or a phone system streams to us over a WebSocket: in JSON (Twilio and
-// providers that copied its format) or in binary messages (Asterisk, jambonz, FreeSWITCH, Vonage).
+// Package mediastream serves phone calls whose audio a provider or a phone system streams to us over a WebSocket: as
+// JSON (Twilio and providers that copied its format) or as binary messages (Asterisk, jambonz, FreeSWITCH, Vonage).
 //
-// All providers use dialects of these two formats. Each provider has an entry in the table profiles. A call must be authorized before a
-// conversation with the model begins: by a token from our answer to a signed request, by a password, or by a key or token of the
-// gateway.
+// All providers use dialects of these two formats. Each provider has an entry in the table profiles. Before a
+// conversation with the model begins, a call must be authorized in one of three ways: by a single-use ticket from our
+// answer to a signed request, by a password, or by a server key or session token of the gateway.
 package mediastream
 
 import (
@@ -134,7 +134,7 @@ func (srv *Server) countRefusal(from, rule string, why error) {
 	})
 }
 
-// rejectRequest counts and logs a rejection and sends the error response. The response does not reveal the reason.
+// rejectRequest counts and logs a rejection, and sends the error response, which does not reveal the reason.
 func (srv *Server) rejectRequest(w http.ResponseWriter, r *http.Request, status int, rule string, why error) {
 	srv.countRefusal(r.RemoteAddr, rule, why)
 	http.Error(w, http.StatusText(status), status)
@@ -234,9 +234,9 @@ func (srv *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule
 	return t, rule, err
 }
 
-// checkPassword checks the credentials of a provider without signatures. Too many wrong credentials block an IP address
-// for a while. rule names the failed check.
-func (srv *Server) checkPassword(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
+// checkPassword checks the credentials of a request from a provider that does not sign requests. Too many wrong
+// credentials block an IP address for a while. failedCheck names the check that failed.
+func (srv *Server) checkPassword(p *Provider, r *http.Request, open *bridge.SessionRequest) (failedCheck string, err error) {
 	secret, from := readCredential(r), access.From(r.Context()).Address()
 	switch {
 	case srv.failedPasswords.IsBlocked(time.Now(), from):
@@ -246,18 +246,18 @@ func (srv *Server) checkPassword(p *Provider, r *http.Request, open *bridge.Sess
 	case secret == "":
 		return "password", errPassword
 	case p.Access:
-		rule, err = "access", srv.authorizeClient(open, r, secret)
+		failedCheck, err = "access", srv.authorizeClient(open, r, secret)
 	default:
-		rule, err = "password", errPassword
+		failedCheck, err = "password", errPassword
 	}
 	if err != nil {
 		srv.failedPasswords.RecordFailure(time.Now(), from)
 	}
-	return rule, err
+	return failedCheck, err
 }
 
-// readCredential returns the credential in a request: the password of Basic, a bearer token, AudioHook's API key, the token at the
-// end of the path, or the query parameter "token".
+// readCredential returns the credential in a request. It may be the password of Basic authentication, a bearer token,
+// AudioHook's API key, the token at the end of the path, or the query parameter "token".
 func readCredential(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password

@@ -25,57 +25,57 @@ import (
 
 // signatureScheme describes the request signatures of one provider.
 type signatureScheme struct {
-	// verify checks the signature of a request. The parameter `at` is the URL that the provider used.
-	verify       func(secret, signature, at string, r *http.Request, body []byte) error
+	// verify checks the signature of a request. signedURL is the URL that the provider used.
+	verify       func(secret, signature, signedURL string, r *http.Request, body []byte) error
 	headers      []string // names of headers that may contain the signature; the first header present counts
 	isPublicKey  bool     // secret is a public key
 	signsUpgrade bool     // WebSocket requests are signed too
 }
 
-// maxLoggedURL limits how much of a URL is logged, in bytes, because anyone can send a URL of a megabyte.
+// maxLoggedURL limits how much of a URL is logged, in bytes, because anyone can send a URL of 1 MB.
 const maxLoggedURL = 300
 
 var errSignature = errors.New("the signature does not match the request")
 
-// verifyRequest returns an error unless the provider has signed the request for one of several URLs (at).
-func (s *signatureScheme) verifyRequest(secret string, r *http.Request, body []byte, at ...string) error {
+// verifyRequest returns an error unless the provider has signed the request for one of the URLs.
+func (s *signatureScheme) verifyRequest(secret string, r *http.Request, body []byte, urls ...string) error {
 	for _, name := range s.headers {
 		signature := r.Header.Get(name)
 		if signature == "" {
 			continue
 		}
 		err := errSignature
-		for _, u := range at {
+		for _, u := range urls {
 			if err = s.verify(secret, signature, u, r, body); err == nil {
 				return nil
 			}
 		}
-		return fmt.Errorf("%w; it was checked for %s", err, tools.Truncate(at[0], maxLoggedURL))
+		return fmt.Errorf("%w; it was checked for %s", err, tools.Truncate(urls[0], maxLoggedURL))
 	}
 	return fmt.Errorf("the request has no %s", s.headers[0])
 }
 
 // verifyTwilio checks an HMAC-SHA1 in base64 over the URL and the sorted form parameters. A WebSocket request has no
 // parameters (https://www.twilio.com/docs/usage/security#validating-requests).
-func verifyTwilio(secret, signature, at string, _ *http.Request, body []byte) error {
+func verifyTwilio(secret, signature, signedURL string, _ *http.Request, body []byte) error {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
 		return fmt.Errorf("the body is not a form: %w", err)
 	}
 	mac := hmac.New(sha1.New, []byte(secret))
-	io.WriteString(mac, at+encodeForm(form, "", ""))
+	io.WriteString(mac, signedURL+encodeForm(form, "", ""))
 	return compareSignature(signature, mac.Sum(nil))
 }
 
 // verifyPlivo checks an HMAC-SHA256 in base64 over URL, sorted query, sorted parameters and nonce. The header may list
-// several signatures; one valid signature is enough (https://www.plivo.com/docs/voice/concepts/signature-validation,
+// several signatures. One valid signature is enough (https://www.plivo.com/docs/voice/concepts/signature-validation,
 // V3).
-func verifyPlivo(secret, signature, at string, r *http.Request, body []byte) error {
+func verifyPlivo(secret, signature, signedURL string, r *http.Request, body []byte) error {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
 		return fmt.Errorf("the body is not a form: %w", err)
 	}
-	base, raw, _ := strings.Cut(at, "?")
+	base, raw, _ := strings.Cut(signedURL, "?")
 	query, err := url.ParseQuery(raw)
 	if err != nil {
 		return fmt.Errorf("the query of the URL: %w", err)
@@ -100,8 +100,8 @@ func verifyPlivo(secret, signature, at string, r *http.Request, body []byte) err
 // maxSignatureAge is the maximum age of a signed request. Telnyx' own libraries use the same value.
 const maxSignatureAge = 5 * time.Minute
 
-// verifyTelnyx checks an Ed25519 signature in base64 over the time, "|" and the body
-// (https://developers.telnyx.com/docs/development/api-fundamentals/webhooks). The URL is not signed.
+// verifyTelnyx checks an Ed25519 signature in base64 over the timestamp, "|" and the body
+// (https://developers.telnyx.com/docs/development/api-fundamentals/webhooks). The signature does not cover the URL.
 func verifyTelnyx(publicKey, signature, _ string, r *http.Request, body []byte) error {
 	stamp := r.Header.Get("Telnyx-Timestamp")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
@@ -120,7 +120,8 @@ func verifyTelnyx(publicKey, signature, _ string, r *http.Request, body []byte) 
 }
 
 // verifyVonage checks a JWT signed with HMAC-SHA256. Its payload_hash is the SHA-256 of the body
-// (https://developer.vonage.com/en/getting-started/concepts/webhooks#decoding-signed-webhooks). The URL is not signed.
+// (https://developer.vonage.com/en/getting-started/concepts/webhooks#decoding-signed-webhooks). The signature does not
+// cover the URL.
 func verifyVonage(secret, signature, _ string, _ *http.Request, body []byte) error {
 	token, _ := strings.CutPrefix(signature, "Bearer ")
 	parts := strings.Split(token, ".")
@@ -169,9 +170,9 @@ var requiredAudioHookParts = []string{
 }
 
 // verifyAudioHook checks an HMAC-SHA256 over the parts listed in Signature-Input, by a draft of RFC 9421
-// (https://developer.genesys.cloud/devapps/audiohook/security). secret is in base64. public is the URL that Genesys
-// calls. If public is empty, the URL of the request is used.
-func verifyAudioHook(secret, public string, r *http.Request, now time.Time) error {
+// (https://developer.genesys.cloud/devapps/audiohook/security). secret is in base64. publicURL is the URL that Genesys
+// calls; if it is empty, the URL of the request is used.
+func verifyAudioHook(secret, publicURL string, r *http.Request, now time.Time) error {
 	label, input, _ := strings.Cut(r.Header.Get("Signature-Input"), "=")
 	list, parameters, _ := strings.Cut(strings.TrimPrefix(input, "("), ")")
 	signature, ok := strings.CutPrefix(r.Header.Get("Signature"), label+"=:")
@@ -179,7 +180,7 @@ func verifyAudioHook(secret, public string, r *http.Request, now time.Time) erro
 		return errors.New("the request is not signed")
 	}
 	target, authority := r.URL.RequestURI(), r.Host
-	if u, err := url.Parse(public); err == nil && u.Host != "" {
+	if u, err := url.Parse(publicURL); err == nil && u.Host != "" {
 		target, authority = u.Path+target, u.Host
 	}
 	var names []string
@@ -223,14 +224,14 @@ func compareSignature(signature string, sum []byte) error {
 	return nil
 }
 
-// encodeForm serializes a form, sorted by name and then by value. Name and value are separated by the text `is`, and
-// pairs by the text `between`.
-func encodeForm(form url.Values, is, between string) string {
+// encodeForm serializes a form, sorted by name and then by value. nameSeparator is written between name and value, and
+// pairSeparator between pairs.
+func encodeForm(form url.Values, nameSeparator, pairSeparator string) string {
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(form)) {
 		for _, value := range slices.Sorted(slices.Values(form[name])) {
-			pairs = append(pairs, name+is+value)
+			pairs = append(pairs, name+nameSeparator+value)
 		}
 	}
-	return strings.Join(pairs, between)
+	return strings.Join(pairs, pairSeparator)
 }

@@ -333,12 +333,12 @@ func TestMarksFollowTheVoice(t *testing.T) {
 				p.sendSound(makeSentence(440, time.Second, p.rate))
 				p.awaitTone(440, 900*time.Millisecond)
 				p.awaitState("mark", func() bool { return p.markedAt > 0 })
-				p.mu.Lock()
+				p.Lock()
 				begin := slices.IndexFunc(p.pcm, func(v int16) bool { return v > 1000 || v < -1000 })
 				if end := begin + len(trimSilence(p.pcm)); p.markedAt < end {
 					t.Errorf("the mark came after %d of %d samples", p.markedAt, end)
 				}
-				p.mu.Unlock()
+				p.Unlock()
 			}
 		})
 	}
@@ -383,12 +383,12 @@ func TestCallOfEachProvider(t *testing.T) {
 				return ok &&
 					cut.By == bridge.ByVoice
 			})
-			p.mu.Lock()
+			p.Lock()
 			// At most 200 ms were sent ahead of real time. The end of the previous turn may have arrived after forget.
 			if sent := media.Duration(len(p.pcm), p.rate); sent > cut.Played+700*time.Millisecond && machine.CanJudge(t, 700*time.Millisecond) {
 				t.Errorf("%v of the cut answer were sent, of which %v count as heard", sent, cut.Played)
 			}
-			p.mu.Unlock()
+			p.Unlock()
 			p.sendSound(make([]int16, p.rate))
 			ear.awaitEvent(t, "answer to what was said over it", func(b bridge.EventBody) bool {
 				c, ok := b.(bridge.TurnComplete)
@@ -439,12 +439,12 @@ func TestSilenceIsSentInPauses(t *testing.T) {
 	p.sendSound(make([]int16, 2*p.rate))
 	for sent := time.Duration(0); sent < 5*media.FrameDuration; <-time.After(5 * time.Millisecond) {
 		p.sendSound(make([]int16, p.rate/50))
-		p.mu.Lock()
+		p.Lock()
 		sent = media.Duration(len(p.pcm), p.rate)
 		if most := time.Since(began) + 2*media.FrameDuration; sent > most || trimSilence(p.pcm) != nil {
 			t.Errorf("%v of silence went out, and at most %v were due", sent, most)
 		}
-		p.mu.Unlock()
+		p.Unlock()
 		if time.Since(began) > patience {
 			t.Fatalf("%v of silence went out", sent)
 		}

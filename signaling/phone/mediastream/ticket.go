@@ -12,7 +12,7 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// ticket permits a provider to connect one call, or to fetch the XML of one transfer.
+// ticket is a single-use permission for a provider to connect one call, or to fetch the XML of one transfer.
 type ticket struct {
 	provider *Provider
 	agent    *agents.Agent
@@ -23,7 +23,8 @@ type ticket struct {
 	expires  time.Time
 }
 
-// ticketLifetime is the time in which the provider must connect a call after our answer, or fetch the XML of a transfer.
+// ticketLifetime is the lifetime of a ticket: the provider must connect the call, or fetch the XML of the transfer,
+// within this time after our answer.
 const ticketLifetime = 30 * time.Second
 
 // tickets holds the issued tickets that have not been used yet.
@@ -33,20 +34,20 @@ type tickets struct {
 }
 
 // issue stores a ticket and returns its random name.
-func (t *tickets) issue(one ticket) string {
+func (t *tickets) issue(data ticket) string {
 	name := rand.Text() // 128 bits
 	now := time.Now()
-	one.expires = now.Add(ticketLifetime)
+	data.expires = now.Add(ticketLifetime)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.pending, func(_ string, old ticket) bool { return now.After(old.expires) })
-	t.pending[name] = one
+	t.pending[name] = data
 	return name
 }
 
-// redeem removes a ticket and returns it. It returns false if the ticket is unknown, expired, or of another provider. A
+// redeem removes a ticket and returns it. ok is false if the ticket is unknown, expired, or of another provider. A
 // ticket of another provider is not removed.
-func (t *tickets) redeem(name string, p *Provider) (ticket, bool) {
+func (t *tickets) redeem(name string, p *Provider) (redeemed ticket, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one, ok := t.pending[name]

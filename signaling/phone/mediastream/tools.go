@@ -19,7 +19,7 @@ func (c *call) buildTools() []tools.Tool {
 		refused := func(target string) {
 			c.server.countRefusal(p.Name, "transfer", fmt.Errorf("%q does not match transferTo", phone.SanitizeField(target)))
 		}
-		list = append(list, phone.TransferTool(p.TransferTo, 0, phone.TransferMode{}, refused, c.transferCall))
+		list = append(list, phone.TransferTool(p.TransferTo, 0, phone.TransferMode{}, refused, c.transferAfterPlayback))
 	}
 	if _, bySocket := p.profile.dialect.commands[pressKeys]; bySocket || p.APIKey != "" && p.profile.rest.keys != nil {
 		list = append(list, phone.PressKeysTool(": digits, * and #.", c.menu, c.pressKeys))
@@ -28,15 +28,16 @@ func (c *call) buildTools() []tools.Tool {
 }
 
 // runCommand sends a command to the session. It may be called only after the conversation has begun.
-func (c *call) runCommand(what bridge.Command) error {
-	return c.session.Load().Do(what)
+func (c *call) runCommand(command bridge.Command) error {
+	return c.session.Load().Do(command)
 }
 
-// maxSentenceWait limits how long a transfer waits for the end of the model's sentence.
+// maxSentenceWait limits how long a transfer waits until the model's sentence has been played.
 const maxSentenceWait = 15 * time.Second
 
-// transferCall makes the provider connect the caller to target.
-func (c *call) transferCall(ctx context.Context, target, _ string) error {
+// transferAfterPlayback makes the provider connect the caller to target. It first waits until the model's sentence has
+// been played, and fails after maxSentenceWait.
+func (c *call) transferAfterPlayback(ctx context.Context, target, _ string) error {
 	if err := c.waitUntilSilent(ctx); err != nil {
 		return err
 	}
@@ -52,8 +53,8 @@ func (c *call) transferCall(ctx context.Context, target, _ string) error {
 	return nil
 }
 
-// waitUntilSilent blocks until the model's voice should have been played, according to its length. It fails after
-// maxSentenceWait.
+// waitUntilSilent blocks until the model's voice should have been played, which it computes from the length of the
+// sound. It fails after maxSentenceWait.
 func (c *call) waitUntilSilent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, maxSentenceWait)
 	defer cancel()

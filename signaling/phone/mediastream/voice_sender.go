@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// voiceLead limits how far the voice is sent ahead of real time. On an interruption, the provider drops what it has not played.
+	// voiceLead limits how far the voice is sent ahead of real time. On an interruption, the provider drops the voice
+	// that it has not played yet.
 	voiceLead = 200 * time.Millisecond
 	// maxHeldMessages limits the messages that wait while the provider is paused: 20 s of voice.
 	maxHeldMessages = 1000
@@ -41,8 +42,8 @@ type voiceSender struct {
 	markPlayed     chan struct{}        // closed and replaced when a mark is reported
 }
 
-func newVoiceSender(c *dialectCodec, f format, put func(signaling.Outgoing), log *slog.Logger) *voiceSender {
-	s := &voiceSender{dialectCodec: c, format: f, enqueue: put, log: log, markPlayed: make(chan struct{})}
+func newVoiceSender(c *dialectCodec, f format, send func(signaling.Outgoing), log *slog.Logger) *voiceSender {
+	s := &voiceSender{dialectCodec: c, format: f, enqueue: send, log: log, markPlayed: make(chan struct{})}
 	if f.rate != bridge.VoiceRate {
 		s.resampler = media.NewResampler(bridge.VoiceRate, f.rate)
 	}
@@ -67,12 +68,12 @@ func (s *voiceSender) WriteFrame(f media.Frame) error {
 	pcm := f.PCM
 	if s.resampler != nil {
 		if f.Start {
-			s.resampler.PadStart() // separates the new talkspurt from the previous one in the resampler
+			s.resampler.RestartWithSilence() // separates the new talkspurt from the previous one in the resampler
 		}
 		pcm = s.resampler.Resample(pcm)
 	}
 	if f.Start {
-		s.sendRemainder()
+		s.finishMessage()
 	}
 	if now := time.Now(); s.playoutEnd.Before(now) {
 		s.playoutEnd = now
@@ -80,13 +81,13 @@ func (s *voiceSender) WriteFrame(f media.Frame) error {
 	s.playoutEnd = s.playoutEnd.Add(media.FrameDuration)
 	s.pendingSound = s.format.encodeSound(s.pendingSound, pcm)
 	if len(s.pendingSound) >= s.messageSize() {
-		s.sendSound()
+		s.sendAsOneMessage()
 	}
 	return nil
 }
 
 // sendSilence sends 20 ms of silence while the model does not speak, if the provider needs it. It is called for each
-// received message. These come in bursts, so sendSilence limits the silence to real time.
+// received message. Messages arrive in bursts, so sendSilence never sends more silence than real time has passed.
 func (s *voiceSender) sendSilence() {
 	if !s.dialectCodec.packing.sendsSilence {
 		return
@@ -102,34 +103,34 @@ func (s *voiceSender) sendSilence() {
 	}
 	s.silenceEnd = s.silenceEnd.Add(media.FrameDuration)
 	s.pendingSound = s.format.encodeSound(s.pendingSound, silentFrame[:media.Samples(media.FrameDuration, s.format.rate)])
-	s.sendSound()
+	s.sendAsOneMessage()
 }
 
 // silentFrame holds 20 ms of silence at the highest rate of a [format].
 var silentFrame = make([]int16, media.Samples(media.FrameDuration, maxRate))
 
-// sendRemainder sends the sound that does not fill a message. It is padded with silence if the provider requires full
-// messages. The caller must hold mu.
-func (s *voiceSender) sendRemainder() {
+// finishMessage sends the rest of the sound, which is less than a full message. If the provider requires full messages,
+// it pads the message with silence. The caller must hold mu.
+func (s *voiceSender) finishMessage() {
 	if n := len(s.pendingSound); s.dialectCodec.packing.padsLast && n > 0 && n < s.messageSize() {
 		pause := make([]int16, media.Samples(media.FrameDuration, s.format.rate)*(s.messageSize()-n)/s.format.frameSize())
 		s.pendingSound = s.format.encodeSound(s.pendingSound, pause)
 		s.playoutEnd = s.playoutEnd.Add(media.Duration(len(pause), s.format.rate))
 	}
-	s.sendSound()
+	s.sendAsOneMessage()
 }
 
-// sendSound sends pendingSound as one message. The caller must hold mu.
-func (s *voiceSender) sendSound() {
+// sendAsOneMessage sends pendingSound as one message. The caller must hold mu.
+func (s *voiceSender) sendAsOneMessage() {
 	if len(s.pendingSound) > 0 {
-		s.sendOrHold(s.dialectCodec.encodeVoice(s.pendingSound))
+		s.sendOrQueue(s.dialectCodec.encodeVoice(s.pendingSound))
 		s.pendingSound = s.pendingSound[:0]
 	}
 }
 
-// sendOrHold sends a message. While the provider is paused, it queues the message instead; if the queue is full, the queued messages
-// are dropped. The caller must hold mu.
-func (s *voiceSender) sendOrHold(p signaling.Outgoing) {
+// sendOrQueue sends a message, or queues it while the provider is paused. If the queue is full, it drops the queued
+// messages. The caller must hold mu.
+func (s *voiceSender) sendOrQueue(p signaling.Outgoing) {
 	if !s.isPaused {
 		s.enqueue(p)
 		return
@@ -142,11 +143,11 @@ func (s *voiceSender) sendOrHold(p signaling.Outgoing) {
 }
 
 // setPaused stops sending the voice, or resumes it.
-func (s *voiceSender) setPaused(on bool) {
+func (s *voiceSender) setPaused(isPaused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isPaused = on
-	if !on {
+	s.isPaused = isPaused
+	if !isPaused {
 		for _, p := range s.heldMessages {
 			s.enqueue(p)
 		}
@@ -154,25 +155,25 @@ func (s *voiceSender) setPaused(on bool) {
 	}
 }
 
-// sendCommand sends a command without an argument. Unlike sendCommandLocked, it locks mu itself.
+// sendCommand sends a command without an argument. It locks mu, and then calls sendCommandLocked.
 func (s *voiceSender) sendCommand(c command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sendCommandLocked(c, "")
 }
 
-// sendCommandLocked sends a command with the argument `what` immediately, before the queued messages. It returns false if the provider
-// does not support the command. The caller must hold mu.
-func (s *voiceSender) sendCommandLocked(c command, what string) bool {
-	p, ok := s.dialectCodec.buildCommand(c, what)
+// sendCommandLocked sends a command with an argument immediately, ahead of the queued messages. ok is false if the
+// provider does not support the command. The caller must hold mu.
+func (s *voiceSender) sendCommandLocked(c command, argument string) (ok bool) {
+	p, ok := s.dialectCodec.buildCommand(c, argument)
 	if ok {
 		s.enqueue(p)
 	}
 	return ok
 }
 
-// sendKeys sends DTMF keys to the other side. It returns false if the provider cannot do that.
-func (s *voiceSender) sendKeys(keys string) bool {
+// sendKeys sends DTMF keys to the other side. ok is false if the provider cannot do that.
+func (s *voiceSender) sendKeys(keys string) (ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sendCommandLocked(pressKeys, keys)
@@ -188,8 +189,8 @@ func (s *voiceSender) hangUpCall() {
 	s.isEnded = true
 }
 
-// confirmEnd acknowledges that the other side has ended the call. Nothing may be sent afterwards.
-func (s *voiceSender) confirmEnd() {
+// confirmPeerHangUp acknowledges that the other side has ended the call. Nothing may be sent afterwards.
+func (s *voiceSender) confirmPeerHangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sendCommandLocked(confirmHangUp, "")
@@ -205,11 +206,11 @@ func (s *voiceSender) discardVoice() {
 	s.sendCommandLocked(clearVoice, "")
 }
 
-// finishTurn sends the remaining sound of a turn and asks for a report when it has been played.
+// finishTurn sends the remaining sound of a turn, and then asks the provider to report when all of it has been played.
 func (s *voiceSender) finishTurn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sendMark() {
+	if s.sendRestAndMark() {
 		s.turnPlayoutEnd = s.playoutEnd
 	}
 }
@@ -227,26 +228,27 @@ func (s *voiceSender) setRoundTrip(d time.Duration) {
 	s.roundTripTime = d
 }
 
-// sendMark sends the remaining sound and then a mark. It returns false if the provider cannot report playback. The
-// caller must hold mu.
-func (s *voiceSender) sendMark() bool {
-	s.sendRemainder()
+// sendRestAndMark sends the remaining sound and then a mark. hasMark is false if the provider cannot report when a
+// mark is played. The caller must hold mu.
+func (s *voiceSender) sendRestAndMark() (hasMark bool) {
+	s.finishMessage()
 	p, ok := s.dialectCodec.buildCommand(putMark, strconv.Itoa(s.sentMarks+1))
 	if ok {
 		s.sentMarks++
 		s.turnPlayoutEnd = time.Time{}
-		s.sendOrHold(p)
+		s.sendOrQueue(p)
 	}
 	return ok
 }
 
-// handlePlayed records the report of a mark. An empty name stands for the newest mark; unknown names are ignored.
-func (s *voiceSender) handlePlayed(name string) {
+// recordPlayedMark records the provider's report that a mark was played. An empty name stands for the newest mark.
+// Unknown names are ignored.
+func (s *voiceSender) recordPlayedMark(mark string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, err := s.sentMarks, error(nil)
-	if name != "" {
-		n, err = strconv.Atoi(name)
+	if mark != "" {
+		n, err = strconv.Atoi(mark)
 	}
 	if err != nil || n <= s.playedMark || n > s.sentMarks {
 		return
@@ -259,27 +261,27 @@ func (s *voiceSender) handlePlayed(name string) {
 	s.markPlayed = make(chan struct{})
 }
 
-// remainingPlayout returns how long the sent sound should still play. It is zero or negative if all sound should have
-// been played.
+// remainingPlayout returns how long the sound sent so far should still play. It is zero or negative if all sound should
+// have been played.
 func (s *voiceSender) remainingPlayout() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Until(s.playoutEnd)
 }
 
-// waitUntilPlayed blocks until the sent sound has been played, or one of the channels gone and written is closed. extra
-// is the additional time to wait for the provider's playback report.
-func (s *voiceSender) waitUntilPlayed(extra time.Duration, gone, written <-chan struct{}) {
+// waitUntilPlayed blocks until the sound sent so far has been played, or until gone or writerDone is closed. extraWait
+// is how long to wait for the provider's report after the sound should have ended.
+func (s *voiceSender) waitUntilPlayed(extraWait time.Duration, gone, writerDone <-chan struct{}) {
 	s.mu.Lock()
 	if s.playoutEnd.IsZero() {
 		s.mu.Unlock()
 		return
 	}
-	marked := s.sendMark()
+	marked := s.sendRestAndMark()
 	awaitedMark, remaining := s.sentMarks, time.Until(s.playoutEnd)
 	s.mu.Unlock()
 	if marked {
-		remaining = max(0, remaining) + extra
+		remaining = max(0, remaining) + extraWait
 	}
 	timeout := time.NewTimer(remaining)
 	defer timeout.Stop()
@@ -296,7 +298,7 @@ func (s *voiceSender) waitUntilPlayed(extra time.Duration, gone, written <-chan 
 			return
 		case <-gone:
 			return
-		case <-written: // the connection can no longer send
+		case <-writerDone: // the connection can no longer send
 			return
 		}
 	}

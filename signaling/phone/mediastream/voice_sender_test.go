@@ -66,7 +66,7 @@ func TestWaitUntilPlayed(t *testing.T) {
 			go func() {
 				for _, mark := range test.back {
 					time.Sleep(10 * ms)
-					s.handlePlayed(mark)
+					s.recordPlayedMark(mark)
 				}
 			}()
 			s.waitUntilPlayed(playbackReportWait, gone, written)
@@ -92,7 +92,7 @@ func TestPlaybackDelay(t *testing.T) {
 			}
 			s.finishTurn()
 			time.Sleep(200*ms + late + 40*ms)
-			s.handlePlayed(mark)
+			s.recordPlayedMark(mark)
 		}
 		answer("1", 300*ms)
 		if s.PlaybackDelay() != 300*ms {
@@ -109,7 +109,7 @@ func TestPlaybackDelay(t *testing.T) {
 		answer("", 0)
 		s.discardVoice()
 		time.Sleep(time.Second)
-		s.handlePlayed("4") // its sound was dropped, so it does not measure the delay
+		s.recordPlayedMark("4") // its sound was dropped, so it does not measure the delay
 		if s.PlaybackDelay() != 0 {
 			t.Errorf("%v late after what was dropped", s.PlaybackDelay())
 		}
@@ -184,4 +184,23 @@ func base64Silence(n int) (text []byte) {
 		text = append(text, "////"...)
 	}
 	return text
+}
+
+// TestUselessCounterDelaysNothing has counters that never rise. After a few messages the counter is ignored, and each
+// message is played when it comes.
+func TestUselessCounterDelaysNothing(t *testing.T) {
+	t.Parallel()
+	for name, chunk := range map[string]func(n int) int{
+		"constant":        func(int) int { return 7 },
+		"falls by one":    func(n int) int { return 50 - n },
+		"falls by twenty": func(n int) int { return 500 - 20*n },
+	} {
+		var order reorderBuffer
+		for n := range 20 {
+			_, ready := order.push(message{chunk: chunk(n), sound: []byte{byte(n)}})
+			if n > 2*maxIrregular && len(ready) != 1 {
+				t.Errorf("%s: message %d releases %d", name, n, len(ready))
+			}
+		}
+	}
 }

@@ -17,8 +17,8 @@ import (
 // maxBody limits the body of a provider's request, in bytes. Real requests are far smaller.
 const maxBody = 64 << 10
 
-// readSignedRequest reads a request and verifies the provider's signature. If ok is false, it has sent an error
-// response.
+// readSignedRequest reads a request and verifies the provider's signature. If that fails, it sends an error response,
+// and ok is false.
 func (srv *Server) readSignedRequest(w http.ResponseWriter, r *http.Request) (p *Provider, form url.Values, ok bool) {
 	p = srv.providers[r.PathValue("provider")]
 	if p == nil || p.signatureScheme() == nil {
@@ -64,13 +64,14 @@ func parseForm(body []byte) (url.Values, error) {
 	return form, err
 }
 
-// candidateURLs lists the URLs that the provider may have signed: with and without the port and a trailing slash.
-func (srv *Server) candidateURLs(public string, r *http.Request) (list []string) {
+// candidateURLs lists the URLs that the provider may have signed: each with and without the port, and with and without
+// a trailing slash.
+func (srv *Server) candidateURLs(publicURL string, r *http.Request) (list []string) {
 	path, query := strings.TrimSuffix(r.URL.EscapedPath(), "/"), ""
 	if r.URL.RawQuery != "" {
 		query = "?" + r.URL.RawQuery
 	}
-	u, err := url.Parse(public)
+	u, err := url.Parse(publicURL)
 	if err != nil {
 		return nil // cannot fail: the configuration was validated
 	}
@@ -93,7 +94,7 @@ func (srv *Server) candidateURLs(public string, r *http.Request) (list []string)
 	return list
 }
 
-// serveAnswer handles the webhook for an incoming call and makes the provider stream the call to us.
+// serveAnswer handles the webhook for an incoming call. Its answer makes the provider stream the call to us.
 func (srv *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	p, form, ok := srv.readSignedRequest(w, r)
 	if !ok {
@@ -135,7 +136,7 @@ func (srv *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 		at = srv.socketURL() + "/telephony/" + p.Name + "/stream/" + srv.tickets.issue(t)
 	}
 	if control {
-		err := srv.callRESTAPI(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command")))
+		err := srv.callRESTAPI(r.Context(), p, telnyxAnswerOrReject(t.call, at, form.Get("command")))
 		if err != nil && !errors.Is(err, errCallEnded) {
 			srv.rejectRequest(w, r, http.StatusBadGateway, "answer", err) // Telnyx then sends the event again, or sends it to another address
 		}

@@ -20,8 +20,8 @@ type Machine struct {
 	Ask bool   `json:"ask"` // if the answer sounds like a machine, the model decides whether it is one
 }
 
-// The parties that may answer an outgoing call. A phone menu and a machine have similar timing, so only the model can
-// tell them apart.
+// The parties that may answer an outgoing call. The timing of a phone menu is similar to that of an answering machine,
+// so only the model can tell them apart.
 const (
 	ByPerson  = "person"
 	ByMachine = "machine"
@@ -37,32 +37,32 @@ const (
 	// amdPersonMin is the minimum pause after a person's greeting: a person says a few words and waits. The first
 	// pauses of machines are shorter.
 	amdPersonMin = 500 * time.Millisecond
-	// amdPersonMax is the maximum length of a person's greeting. With a lower limit, the gateway would hang up on
-	// receptionists, whose greetings are longer.
+	// amdPersonMax is the maximum length of a person's greeting. Receptionists have long greetings. With a lower limit,
+	// the gateway would take them for machines and hang up.
 	amdPersonMax = 2200 * time.Millisecond
 	// amdSilence is the time without a voice after which the answer counts as silence.
 	amdSilence = 3 * time.Second
 	// amdPause is the time without packets that counts as a pause, because some phones send no packets in pauses. It is
 	// longer than network jitter.
 	amdPause = time.Second
-	// amdToneMin is the minimum length of a beep, and amdFaxMin that of a fax tone. In ITU-T T.30, fax tones have 0.5 s of 1100 Hz, or
-	// 2.6 s of 2100 Hz.
+	// amdToneMin is the minimum length of a beep, and amdFaxMin the minimum length of a fax tone. In ITU-T T.30, fax
+	// tones last 0.5 s (1100 Hz) or 2.6 s (2100 Hz).
 	amdToneMin = 100 * time.Millisecond
 	amdFaxMin  = 300 * time.Millisecond
-	// amdGapMax is the maximum gap between the tones of one sequence. The three tones of a network announcement have gaps of up to 30
-	// ms (ITU-T E.180).
+	// amdGapMax is the maximum gap between two tones of one sequence. The three tones before a network announcement
+	// have gaps of up to 30 ms (ITU-T E.180).
 	amdGapMax = 100 * time.Millisecond
-	// amdMessageEnd is the pause that ends a machine's greeting without a beep. amdMax is the maximum length of a
-	// greeting.
+	// amdMessageEnd is the length of the pause that ends a machine's greeting without a beep. amdMax is the maximum
+	// length of a greeting.
 	amdMessageEnd = 2500 * time.Millisecond
 	amdMax        = time.Minute
-	// amdModelTimeout limits how long the model may take to decide. One sentence of a menu and the model's response
-	// must fit in.
+	// amdModelTimeout limits how long the model may take to decide. In this time, a menu must be able to say one
+	// sentence, and the model to respond.
 	amdModelTimeout = 8 * time.Second
 )
 
-// failureTones are the first two of the three tones that networks play before the announcement of a failed call, in Hz
-// (ITU-T E.180, special information tone). They may be 50 Hz off.
+// failureTones are the frequencies, in Hz, of the first two of the three tones that networks play before they announce
+// that a call has failed (ITU-T E.180, special information tone). They may be 50 Hz off.
 var failureTones = [...]float64{950, 1400}
 
 // amdDetector classifies who answered, from the audio since the answer.
@@ -81,8 +81,9 @@ type amdDetector struct {
 	ready  bool          // the machine's greeting is over or too long, or the network announced a failure
 }
 
-// networkFailed reports whether the network's tones for a failed call were detected. Then no message can be left.
-func (a *amdDetector) networkFailed() bool { return a.rising == len(failureTones) }
+// hasFailureTones reports whether the network's tones for a failed call were detected. In that case no message can be
+// left.
+func (a *amdDetector) hasFailureTones() bool { return a.rising == len(failureTones) }
 
 // analyzePCM analyzes received audio.
 func (a *amdDetector) analyzePCM(pcm []int16) {
@@ -100,8 +101,8 @@ func (a *amdDetector) analyzePCM(pcm []int16) {
 func (a *amdDetector) analyzeBlock(pcm []int16) {
 	a.now += amdBlock
 	before := a.tone
-	switch hz := tonePitch(pcm, a.rate); {
-	case media.RMS(pcm) < amdLoud || hz == 0:
+	switch hz, isTone := tonePitch(pcm, a.rate); {
+	case media.RMS(pcm) < amdLoud || !isTone:
 		a.tone = 0
 	case a.tone > 0 && math.Abs(hz-a.hz) < 0.03*a.hz:
 		a.tone += amdBlock
@@ -111,7 +112,7 @@ func (a *amdDetector) analyzeBlock(pcm []int16) {
 	if before >= amdToneMin && a.tone == 0 {
 		a.beeped = a.now
 	}
-	if !a.networkFailed() && a.tone >= amdToneMin && math.Abs(a.hz-failureTones[a.rising]) <= 50 {
+	if !a.hasFailureTones() && a.tone >= amdToneMin && math.Abs(a.hz-failureTones[a.rising]) <= 50 {
 		a.rising++
 	}
 	if media.RMS(pcm) >= amdLoud {
@@ -123,7 +124,7 @@ func (a *amdDetector) analyzeBlock(pcm []int16) {
 	if a.result != "" {
 		a.beep = a.beep || a.beeped > 0
 		beeped := a.beeped > 0 && a.tone == 0 && a.now-a.beeped >= amdGapMax
-		a.ready = a.result == ByMachine && (a.networkFailed() || beeped || a.now-a.voice >= amdMessageEnd || a.now-a.began >= amdMax)
+		a.ready = a.result == ByMachine && (a.hasFailureTones() || beeped || a.now-a.voice >= amdMessageEnd || a.now-a.began >= amdMax)
 		return
 	}
 	fax := math.Abs(a.hz-1100) < 40 || math.Abs(a.hz-2100) < 40
@@ -142,9 +143,9 @@ func (a *amdDetector) analyzeBlock(pcm []int16) {
 	}
 }
 
-// tonePitch returns the frequency of a nearly pure tone of 400 to 2200 Hz, or 0. A tone satisfies x[n] = c·x[n-1] −
-// x[n-2], with c = 2·cos ω.
-func tonePitch(pcm []int16, rate int) float64 {
+// tonePitch returns the frequency in Hz if the audio is a nearly pure tone of 400 to 2200 Hz. A tone satisfies
+// x[n] = c·x[n-1] − x[n-2], with c = 2·cos ω.
+func tonePitch(pcm []int16, rate int) (hz float64, isTone bool) {
 	var correlation, energy float64
 	for n := 2; n < len(pcm); n++ {
 		correlation += float64(pcm[n-1]) * (float64(pcm[n]) + float64(pcm[n-2]))
@@ -152,17 +153,18 @@ func tonePitch(pcm []int16, rate int) float64 {
 	}
 	c := correlation / max(energy, 1)
 	if c <= -2 || c >= 2 {
-		return 0
+		return 0, false
 	}
-	hz := math.Acos(c/2) * float64(rate) / (2 * math.Pi)
+	hz = math.Acos(c/2) * float64(rate) / (2 * math.Pi)
 	if hz < 400 || hz > 2200 || phone.ToneShare(pcm, rate, hz) < 0.9 {
-		return 0
+		return 0, false
 	}
-	return hz
+	return hz, true
 }
 
 // callScreen withholds the audio of an outgoing call from the model until answering-machine detection (AMD) has decided
-// who answered. With Machine.Ask, the model receives doubtful audio and decides. The zero callScreen passes all audio.
+// who answered. With Machine.Ask, if the audio sounds like a machine, the model receives it and decides. The zero
+// callScreen passes all audio.
 type callScreen struct {
 	say       string
 	ask       bool                         // the model decides about doubtful audio; its voice is not sent before the result is known
@@ -188,11 +190,11 @@ func newCallScreen(m *Machine) *callScreen {
 	return &callScreen{say: m.Say, ask: m.Ask, outcome: make(chan string, 1), ready: make(chan struct{}, 1), doubt: make(chan struct{}, 1)}
 }
 
-// startClock restarts the measurement of the time without audio.
-func (s *callScreen) startClock() { s.lastAudio.Store(time.Now().UnixNano()) }
+// restartSilenceClock restarts the measurement of the time without audio.
+func (s *callScreen) restartSilenceClock() { s.lastAudio.Store(time.Now().UnixNano()) }
 
 // checkTimeouts sets the result after some time without audio, because some phones send no packets in pauses. It also
-// sets it if the model takes too long to decide. It is called once a second.
+// sets the result if the model takes too long to decide. It is called once a second.
 func (s *callScreen) checkTimeouts(now time.Time) {
 	if !s.isActive() {
 		return
@@ -242,7 +244,7 @@ func (s *screenedSink) WritePCM(pcm []int16) error {
 	if s.screen.open.Load() {
 		return s.Sink.WritePCM(pcm)
 	}
-	s.screen.startClock()
+	s.screen.restartSilenceClock()
 	s.detector.analyzePCM(pcm)
 	s.screen.hasVoice.Store(s.detector.voice > 0)
 	switch doubtful := s.detector.result == ByMachine && !s.detector.beep && s.screen.ask && !s.screen.decided.Load(); {
@@ -260,7 +262,7 @@ func (s *screenedSink) WritePCM(pcm []int16) error {
 		s.pending = append(s.pending, pcm...)
 	}
 	if s.detector.ready && !s.screen.leaving.Load() {
-		s.screen.failed.Store(s.detector.networkFailed())
+		s.screen.failed.Store(s.detector.hasFailureTones())
 		s.screen.signalMessageReady()
 	}
 	if len(s.silence) < len(pcm) {
@@ -269,18 +271,19 @@ func (s *screenedSink) WritePCM(pcm []int16) error {
 	return s.Sink.WritePCM(s.silence[:len(pcm)])
 }
 
-// recordOutcome sets who answered. It returns false if the result was known already.
-func (s *callScreen) recordOutcome(by string) bool {
+// recordOutcome sets who answered, unless that is known already. isFirst reports whether it was set.
+func (s *callScreen) recordOutcome(answeredBy string) (isFirst bool) {
 	if s.decided.Swap(true) {
 		return false
 	}
-	s.machine.Store(by == ByMachine)
-	s.outcome <- by
+	s.machine.Store(answeredBy == ByMachine)
+	s.outcome <- answeredBy
 	return true
 }
 
-// noteSpeech records that the model begins to speak. If the message is being left, the model's speech is the message.
-func (s *callScreen) noteSpeech() { s.saying.Store(s.leaving.Load()) }
+// recordModelSpeech records that the model begins to speak. If that happens while a message is being left, the model
+// says the message.
+func (s *callScreen) recordModelSpeech() { s.saying.Store(s.leaving.Load()) }
 
 // answeredByTool returns the tool with which the model reports who answered.
 func (s *callScreen) answeredByTool() tools.Tool {
@@ -311,12 +314,12 @@ func (s *callScreen) answeredByTool() tools.Tool {
 	}
 }
 
-// attachOutput attaches the output of a conversation. If the model has to decide who answered, the output is attached only once the
-// result is known.
-func (s *callScreen) attachOutput(to *bridge.Session, out media.Output) {
+// attachOutput attaches the output of a conversation. If the model has to decide who answered, it only stores the
+// output, which is attached once the result is known.
+func (s *callScreen) attachOutput(session *bridge.Session, out media.Output) {
 	s.output.Store(&out)
 	if !s.ask || s.decided.Load() {
-		to.AttachOutput(out)
+		session.AttachOutput(out)
 	}
 }
 

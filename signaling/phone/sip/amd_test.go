@@ -342,7 +342,7 @@ func (h *handset) playFrames(to net.Addr, every time.Duration, stop <-chan struc
 	for more := true; more; {
 		frame := make([]int16, 160)
 		more = fill(frame)
-		p.Payload = g711.MuLaw.AppendBytes(nil, frame)
+		p.Payload = g711.MuLaw.AppendEncoded(nil, frame)
 		b, _ := p.Marshal()
 		_, _ = h.audio.WriteTo(b, to)
 		p.SequenceNumber++

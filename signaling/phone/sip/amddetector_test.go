@@ -104,7 +104,7 @@ func overPhoneLine(pause time.Duration, parts ...[]int16) []int16 {
 	for i := range pcm {
 		pcm[i] += int16(30 * random.NormFloat64())
 	}
-	return g711.ALaw.Append(nil, g711.ALaw.AppendBytes(nil, pcm))
+	return g711.ALaw.AppendDecoded(nil, g711.ALaw.AppendEncoded(nil, pcm))
 }
 
 // runDetector runs the detector on audio. It returns the result, and how long after the first sound that was known.
@@ -182,8 +182,8 @@ func TestAMDDetector(t *testing.T) {
 		if by != ByMachine && e.ready {
 			t.Errorf("%q: a message is left", a.name)
 		}
-		if e.networkFailed() != strings.Contains(a.name, "SIT") {
-			t.Errorf("%q: that the call failed is %v", a.name, e.networkFailed())
+		if e.hasFailureTones() != strings.Contains(a.name, "SIT") {
+			t.Errorf("%q: that the call failed is %v", a.name, e.hasFailureTones())
 		}
 	}
 	slices.Sort(times)

@@ -127,7 +127,7 @@ func (h *handset) awaitVoice(until time.Time) bool {
 			return false
 		}
 		var p rtp.Packet
-		if p.Unmarshal(buf[:n]) == nil && p.PayloadType == 0 && media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 50 {
+		if p.Unmarshal(buf[:n]) == nil && p.PayloadType == 0 && media.RMS(g711.MuLaw.AppendDecoded(nil, p.Payload)) > 50 {
 			return true
 		}
 	}

@@ -85,12 +85,12 @@ func (s *Server) newCall(signals *ua.Call, agent *agents.Agent, party phone.Part
 		Settings: t.Settings, Ports: s.ports, Resolver: s.resolver, Local: signals.MediaAddr(), OnKey: c.keypad.PushKey,
 		OnQuality: s.onQuality, Logger: c.Log,
 	})
-	c.Media, c.OnDigit = c.audio, c.readDigit
+	c.Media, c.OnDigit = c.audio, c.handleInfoDigit
 	return c
 }
 
-// readDigit passes the DTMF digit of an INFO request to the keypad. ok is false if the request has none.
-func (c *call) readDigit(kind, body string) (ok bool) {
+// handleInfoDigit passes the DTMF digit of an INFO request to the keypad. ok is false if the request has no digit.
+func (c *call) handleInfoDigit(kind, body string) (ok bool) {
 	digit, ok := sipmedia.ParseInfoDigit(kind, body)
 	if ok {
 		c.keypad.PushKey(digit)
@@ -129,7 +129,7 @@ func (t *callTable) remove(c *call) {
 	delete(t.list, c.Call)
 }
 
-// find returns the call whose signalling is signals, or nil.
+// find returns the call that has this signalling, or nil.
 func (t *callTable) find(signals *ua.Call) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,8 +149,8 @@ type conversationAudio struct {
 	*bridge.Session
 }
 
-// NewMicrophone implements [sipmedia.Conversation]. The sink drops the tones of secret keys, and runs answering-machine
-// detection.
+// NewMicrophone implements [sipmedia.Conversation]. The sink removes the tones of secret keys, and runs
+// answering-machine detection.
 func (a conversationAudio) NewMicrophone(rate int) (media.Sink, error) {
 	mic, err := a.Session.NewMicrophone(rate)
 	if err != nil {
@@ -163,7 +163,7 @@ func (a conversationAudio) NewMicrophone(rate int) (media.Sink, error) {
 func (a conversationAudio) AttachOutput(out media.Output) { a.call.screen.attachOutput(a.Session, out) }
 
 // Pause implements [sipmedia.Conversation].
-func (a conversationAudio) Pause(on bool) error { return a.Do(bridge.Pause{On: on}) }
+func (a conversationAudio) Pause(isPaused bool) error { return a.Do(bridge.Pause{On: isPaused}) }
 
 // The index is 0 if both packages have the same VoiceRate. For any other difference, this line does not compile.
 var _ = [1]int{}[bridge.VoiceRate-sipmedia.VoiceRate]
@@ -181,8 +181,8 @@ func (c *call) startKeypad(ctx context.Context) (stop func()) {
 	}
 }
 
-// sendKeys passes pressed keys to the model. It drops them while the caller waits for a transfer, and until AMD has
-// decided.
+// sendKeys passes pressed keys to the model. It drops keys that are pressed while the caller waits for a transfer, or
+// before AMD has decided.
 func (c *call) sendKeys(command bridge.Command) error {
 	if c.audio.HasHoldMusic() || c.screen.isActive() && !c.screen.open.Load() {
 		return nil
@@ -190,10 +190,10 @@ func (c *call) sendKeys(command bridge.Command) error {
 	return c.conversation().Do(command)
 }
 
-// attachSession stores the session of a call. took is true if the session was taken over from the call that c replaces.
-func (c *call) attachSession(s *bridge.Session) (took bool) {
-	took = c.replaces != nil && s == c.replaces.conversation()
-	if took {
+// attachSession stores the session of a call. isTakenOver is true if the session belonged to the call that c replaces.
+func (c *call) attachSession(s *bridge.Session) (isTakenOver bool) {
+	isTakenOver = c.replaces != nil && s == c.replaces.conversation()
+	if isTakenOver {
 		c.line, c.agent = c.replaces.line, c.replaces.agent
 		c.keypad.InheritSecret(c.replaces.keypad)
 	}
@@ -202,13 +202,13 @@ func (c *call) attachSession(s *bridge.Session) (took bool) {
 	defer c.mu.Unlock()
 	c.session = s
 	close(c.sessionStarted)
-	return took
+	return isTakenOver
 }
 
-// greetCaller makes the model speak first. If the session was taken over from another call (took is true), it tells the
-// model about the new caller instead.
-func (c *call) greetCaller(s *bridge.Session, took bool) error {
-	if took {
+// greetCaller makes the model speak first. If the session was taken over from another call, it tells the model about
+// the new caller instead.
+func (c *call) greetCaller(s *bridge.Session, isTakenOver bool) error {
+	if isTakenOver {
 		c.Log.Info("call replaced", "was", c.replaces.ID())
 		return s.Do(transferMessage(c.party))
 	}
@@ -217,11 +217,11 @@ func (c *call) greetCaller(s *bridge.Session, took bool) error {
 
 // Notify implements bridge.Caller. A phone receives only audio, so most events are ignored.
 func (c *call) Notify(e bridge.Event) {
-	c.consultation.handleEvent(e.Body)
-	c.menu().HandleEvent(e.Body)
+	c.consultation.updateSilenceTimer(e.Body)
+	c.menu().RecordSpeech(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Speaking:
-		c.screen.noteSpeech()
+		c.screen.recordModelSpeech()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !isClosed(c.modelSpoke) {
@@ -237,28 +237,29 @@ func (c *call) Notify(e bridge.Event) {
 }
 
 // handleAnsweredBy acts on the result of answering-machine detection.
-func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
-	c.Log.Info("answered", "by", by)
-	c.server.registry.changeStatus(c.outbound, func(status *CallStatus) { status.AnsweredBy = by })
+func (c *call) handleAnsweredBy(s *bridge.Session, answeredBy string) error {
+	c.Log.Info("answered", "by", answeredBy)
+	c.server.registry.changeStatus(c.outbound, func(status *CallStatus) { status.AnsweredBy = answeredBy })
 	screen := c.screen
 	if screen.ask {
 		s.AttachOutput(*screen.output.Load())
 	}
 	switch {
-	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the model has reported this result itself, and continues
+	// The model has reported these results itself, so it goes on without a prompt.
+	case answeredBy == ByMenu, answeredBy == ByPerson && screen.askedAt.Load() != 0:
 		screen.open.Store(true)
 		return nil
-	case by == ByPerson, by == BySilence:
+	case answeredBy == ByPerson, answeredBy == BySilence:
 		screen.open.Store(true)
 		return c.greetCaller(s, false)
-	case by == ByMachine && screen.say != "":
+	case answeredBy == ByMachine && screen.say != "":
 		return nil // [call.leaveMessage] is called when the message can be left
 	}
 	return errMachine
 }
 
-// leaveMessage makes the model say the message for an answering machine. It returns an error if the network reported a
-// failed call, so that no message can be left.
+// leaveMessage makes the model say the message for an answering machine. It returns an error if the network has
+// announced that the call failed, because then no message can be left.
 func (c *call) leaveMessage(s *bridge.Session) error {
 	switch screen := c.screen; {
 	case screen.failed.Load():
@@ -271,8 +272,7 @@ func (c *call) leaveMessage(s *bridge.Session) error {
 	})
 }
 
-// currentCall holds the call to which a conversation belongs at the moment. Another call may take over the
-// conversation.
+// currentCall holds the call that a conversation belongs to now. Another call may take over the conversation.
 type currentCall struct{ atomic.Pointer[call] }
 
 // conversation returns the call's session, or nil before it begins.
@@ -283,8 +283,8 @@ func (c *call) conversation() *bridge.Session {
 }
 
 // transferMessage returns the message that tells the model about its new caller after a transfer.
-func transferMessage(to phone.Party) bridge.Message {
-	return bridge.Message{Text: "The call was handed over: somebody else is on the line now. " + to.PromptData(), TurnComplete: true}
+func transferMessage(newCaller phone.Party) bridge.Message {
+	return bridge.Message{Text: "The call was handed over: somebody else is on the line now. " + newCaller.PromptData(), TurnComplete: true}
 }
 
 // isClosed reports whether a channel is closed.
@@ -300,8 +300,7 @@ func isClosed(stage <-chan struct{}) bool {
 // isBridged reports whether the agent has put its caller through.
 func (c *call) isBridged() bool { return isClosed(c.bridged) }
 
-// menu returns the state of the automatic phone menu that an outgoing call may have reached, or nil for an incoming
-// call.
+// menu returns the state of the automatic phone menu that an outgoing call may reach, or nil for an incoming call.
 func (c *call) menu() *phone.Menu {
 	if c.outbound == nil {
 		return nil
@@ -310,8 +309,8 @@ func (c *call) menu() *phone.Menu {
 }
 
 // watchBridge monitors a call that is connected to another person until ctx is done, and returns why it stopped. It
-// passes pressed keys to press.
-func (c *call) watchBridge(ctx context.Context, press func(key byte)) error {
+// passes pressed keys to onKey.
+func (c *call) watchBridge(ctx context.Context, onKey func(key byte)) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -321,9 +320,9 @@ func (c *call) watchBridge(ctx context.Context, press func(key byte)) error {
 		case <-c.Ending():
 			return c.EndReason()
 		case key := <-c.keypad.Keys():
-			press(key)
+			onKey(key)
 		case now := <-tick.C:
-			if err := cmp.Or(c.audio.CheckSilence(now), c.KeepAlive(now)); err != nil {
+			if err := cmp.Or(c.audio.ReportAndCheckSilence(now), c.KeepAlive(now)); err != nil {
 				return err
 			}
 		}

@@ -39,7 +39,7 @@ func TestToolBeforeSession(t *testing.T) {
 	trunk := Trunk{Trunk: ua.Trunk{Name: "a", Outbound: &ua.Outbound{Server: "sip:127.0.0.1"}}}
 	s := &Server{config: &Config{Trunks: []Trunk{trunk}}, account: func(string, int) bridge.Account { return bridge.Unlimited }}
 	var err error
-	s.phones, err = ua.New(ua.Options{Trunks: s.config.signalling(), Logger: slog.New(slog.DiscardHandler)})
+	s.phones, err = ua.New(ua.Options{Trunks: s.config.signallingTrunks(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,8 @@ func requireKey(serve func(w http.ResponseWriter, r *http.Request, key string)) 
 	})
 }
 
-// withCall passes the call with the request's id to serve, if the client's server key has made it.
+// withCall returns a handler that finds the call that the request names and passes it to serve. It answers "not found"
+// if the call is unknown or was made with another server key.
 func (s *Server) withCall(serve func(http.ResponseWriter, placedCall, CallStatus)) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, r *http.Request, key string) {
 		c, status, ok := s.registry.findCall(key, r.PathValue("id"))
@@ -74,17 +75,17 @@ func (s *Server) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is not a call request: " + err.Error()}
 	}
 	if err == nil && what.Supervise != "" {
-		err = s.maySupervise(r, what.Supervise)
+		err = s.authorizeSupervision(r, what.Supervise)
 	}
 	var id string
 	if err == nil {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add((maxRingSeconds + 5) * time.Second))
-		id, err = s.Call(r.Context(), key, what)
+		id, err = s.CallUntilRinging(r.Context(), key, what)
 	}
 	var bridgeErr *bridge.Error
 	switch {
 	case err != nil && id != "" && !errors.As(err, &bridgeErr) && !errors.Is(err, bridge.ErrShutdown) && r.Context().Err() == nil:
-		answerRefused(w, id, err)
+		writeNotAnswered(w, id, err)
 	case err != nil:
 		s.log.Warn("call not made", "key", key, "trunk", phone.SanitizeField(what.Trunk), "to", phone.SanitizeField(what.To), "err", err)
 		access.WriteError(w, err)
@@ -93,8 +94,8 @@ func (s *Server) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 	}
 }
 
-// answerRefused responds that the call was placed but not answered.
-func answerRefused(w http.ResponseWriter, id string, err error) {
+// writeNotAnswered responds that the call was placed but not answered.
+func writeNotAnswered(w http.ResponseWriter, id string, err error) {
 	why := map[string]any{"code": "not_answered", "message": err.Error()}
 	var refused *ua.RefusedError
 	if errors.As(err, &refused) {
@@ -107,12 +108,13 @@ func answerRefused(w http.ResponseWriter, id string, err error) {
 	access.WriteJSON(w, http.StatusConflict, map[string]any{"id": id, "error": why})
 }
 
-// Call makes a call for a server key. It blocks until the phone rings or the call fails; after that the call runs in the background.
-func (s *Server) Call(ctx context.Context, key string, what Dial) (id string, err error) {
-	what.To, what.From = plainNumber(what.To), plainNumber(what.From)
+// CallUntilRinging makes a call for a server key. It blocks until the phone rings or the call fails. After that the call
+// runs in the background.
+func (s *Server) CallUntilRinging(ctx context.Context, key string, what Dial) (id string, err error) {
+	what.To, what.From = normalizeNumber(what.To), normalizeNumber(what.From)
 	r, fresh := s.registry.addCall(key, what)
 	if fresh {
-		err = s.placeCall(ctx, r)
+		err = s.dialUntilRinging(ctx, r)
 		s.registry.dropCall(r)
 	}
 	select {
@@ -124,13 +126,13 @@ func (s *Server) Call(ctx context.Context, key string, what Dial) (id string, er
 	id, made := r.status.ID, r.call != nil
 	s.registry.mu.Unlock()
 	if !fresh && !made { // the first request with this idempotency key has failed, so this one may try
-		return s.Call(ctx, key, what)
+		return s.CallUntilRinging(ctx, key, what)
 	}
 	return id, err
 }
 
-// plainNumber normalizes a number in a backend's request. A SIP URI is returned unchanged.
-func plainNumber(text string) string {
+// normalizeNumber returns the normal form of a number in a backend's request. It returns a SIP URI unchanged.
+func normalizeNumber(text string) string {
 	if scheme, _, ok := strings.Cut(strings.ToLower(text), ":"); ok && (scheme == "sip" || scheme == "sips") {
 		return text
 	}

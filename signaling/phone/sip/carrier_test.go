@@ -180,7 +180,7 @@ func (h *handset) sendInDialog(invite, tag, method string, sequence int, kind, b
 func (t *testGateway) dialNumber() (result <-chan error) {
 	done := make(chan error, 1)
 	go func() {
-		_, err := t.server.Call(t.t.Context(), "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
+		_, err := t.server.CallUntilRinging(t.t.Context(), "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
 		done <- err
 	}()
 	return done
@@ -267,7 +267,8 @@ func TestDuplicateAnswers(t *testing.T) {
 	}
 }
 
-// A duplicated ACK is not taken for that of a later response: audio would go one way only.
+// A duplicated ACK is not mistaken for the ACK of a later response. If it were, audio would be sent in one direction
+// only.
 func TestDuplicateACKs(t *testing.T) {
 	t.Parallel()
 	o := startGateway(t, config)
@@ -615,7 +616,7 @@ func TestSilencePackets(t *testing.T) {
 					t.Fatalf("%v %v", err, p)
 				}
 				if noise := p.PayloadType == 13; noise && !bytes.Equal(p.Payload, []byte{65}) ||
-					!noise && media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 0 {
+					!noise && media.RMS(g711.MuLaw.AppendDecoded(nil, p.Payload)) > 0 {
 					t.Fatalf("%v", p)
 				}
 				step := p.Timestamp - last.Timestamp

@@ -289,7 +289,7 @@ func TestAnswerPayloadTypes(t *testing.T) {
 				if i > 25 { // after a codec was followed
 					copy(frame, speech[min(160*(i-25), len(speech)):])
 				}
-				return law.AppendBytes(nil, frame)
+				return law.AppendEncoded(nil, frame)
 			})
 			awaitEvent(t, events, func(e bridge.UserText) bool { return e.Final })
 			stop()

@@ -17,7 +17,7 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// Config is the content of the file in VOXGATE_SIP, described in docs/sip.md.
+// Config is the content of the configuration file, whose path is in VOXGATE_SIP. docs/sip.md describes it.
 type Config struct {
 	Listen   []ua.Listen       `json:"listen"`
 	External string            `json:"external"` // address or host name that peers use to reach us; default: the address that we listen at
@@ -47,11 +47,12 @@ type Trunk struct {
 	Listen     bool     `json:"listen"`     // the agent keeps listening after a transfer
 }
 
-// transferWarm is the value of Trunk.Transfer for transfers that are announced to a colleague first.
+// transferWarm is the value of Trunk.Transfer for transfers in which the model first tells a colleague about the
+// caller.
 const transferWarm = "warm"
 
-// Default limits: concurrent calls of all trunks, and the length of a call. A call costs money as long as it lasts, so
-// a forgotten call must not last all night.
+// Default limits on the concurrent calls of all trunks and on the length of a call. A call costs money as long as it
+// lasts, so a forgotten call must not last all night.
 const (
 	defaultCalls      = 100
 	defaultMaxSeconds = 1800
@@ -63,7 +64,7 @@ func Load(file string) (*Config, error) {
 	if err := phone.ReadJSONFile(file, &c); err != nil {
 		return nil, err
 	}
-	if err := c.checkFields(); err != nil {
+	if err := c.checkAndSetDefaults(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return &c, nil
@@ -71,9 +72,9 @@ func Load(file string) (*Config, error) {
 
 // CheckFiles returns an error if a file of the configuration cannot be used, or an agent refers to a collection that is
 // not configured.
-func (c *Config) CheckFiles(answers *agents.Folder) error {
+func (c *Config) CheckFiles(folder *agents.Folder) error {
 	log := slog.New(slog.DiscardHandler)
-	if _, err := c.TLS.Config(c.signalling(), log); err != nil {
+	if _, err := c.TLS.Config(c.signallingTrunks(), log); err != nil {
 		return err
 	}
 	for i, l := range c.Listen {
@@ -84,12 +85,12 @@ func (c *Config) CheckFiles(answers *agents.Folder) error {
 			return fmt.Errorf("listen[%d].%w", i, err)
 		}
 	}
-	return answers.AddCheck(protocolName, c.Collect.CheckAgent)
+	return folder.AddAndRunCheck(protocolName, c.Collect.CheckAgent)
 }
 
 var hostName = regexp.MustCompile(`^(?i:[a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*(?i:[a-z]([a-z0-9-]*[a-z0-9])?)$`)
 
-func (c *Config) checkFields() error {
+func (c *Config) checkAndSetDefaults() error {
 	if len(c.Trunks) == 0 {
 		return errors.New("trunks: at least one is required")
 	}
@@ -117,7 +118,7 @@ func (c *Config) checkFields() error {
 	names := map[string]bool{}
 	for i := range c.Trunks {
 		t := &c.Trunks[i]
-		if err := t.checkFields(); err != nil {
+		if err := t.checkAndSetDefaults(); err != nil {
 			return fmt.Errorf("trunks[%d].%w", i, err)
 		}
 		if names[t.Name] {
@@ -125,17 +126,17 @@ func (c *Config) checkFields() error {
 		}
 		names[t.Name] = true
 	}
-	if err := c.Collect.Check(); err != nil {
+	if err := c.Collect.CheckAndSetDefaults(); err != nil {
 		return err
 	}
-	return phone.CheckLimits(phone.Limit{Name: "calls", Value: &c.Calls, Default: defaultCalls})
+	return phone.SetLimitDefaults(phone.Limit{Name: "calls", Value: &c.Calls, Default: defaultCalls})
 }
 
-func (t *Trunk) checkFields() error {
-	if err := t.Trunk.CheckFields(); err != nil {
+func (t *Trunk) checkAndSetDefaults() error {
+	if err := t.Trunk.CheckAndSetDefaults(); err != nil {
 		return err
 	}
-	if err := t.Settings.CheckFields(); err != nil {
+	if err := t.Settings.CheckAndSetDefaults(); err != nil {
 		return err
 	}
 	patterns := map[string][]string{"transferTo": t.TransferTo}
@@ -156,13 +157,13 @@ func (t *Trunk) checkFields() error {
 	if t.Listen && t.Transfer != transferWarm {
 		return errors.New("listen: requires a warm transfer")
 	}
-	return phone.CheckLimits(phone.Limit{Name: "maxSeconds", Value: &t.MaxSeconds, Default: defaultMaxSeconds})
+	return phone.SetLimitDefaults(phone.Limit{Name: "maxSeconds", Value: &t.MaxSeconds, Default: defaultMaxSeconds})
 }
 
 func (t *Trunk) maxDuration() time.Duration { return time.Duration(t.MaxSeconds) * time.Second }
 
-// signalling returns the part of each trunk's configuration that the user agent needs.
-func (c *Config) signalling() (list []*ua.Trunk) {
+// signallingTrunks returns the part of each trunk's configuration that the user agent needs.
+func (c *Config) signallingTrunks() (list []*ua.Trunk) {
 	for i := range c.Trunks {
 		list = append(list, &c.Trunks[i].Trunk)
 	}

@@ -18,7 +18,7 @@ const (
 	// silent after the model's question.
 	consultationTimeout = time.Minute
 	decisionTimeout     = 8 * time.Second
-	// maxAbout limits the model's summary for a colleague about the caller, in bytes.
+	// maxAbout limits the length, in bytes, of the model's summary about the caller, which the colleague hears.
 	maxAbout = 1000
 )
 
@@ -38,9 +38,9 @@ func newConsultation(brief string) *consultation {
 }
 
 // colleagueBrief returns the prompt that makes the model tell a colleague about the waiting caller.
-func colleagueBrief(who phone.Party, about string) string {
+func colleagueBrief(caller phone.Party, reason string) string {
 	data, _ := json.Marshal(map[string]string{ // marshalling strings cannot fail
-		"number": phone.SanitizeField(who.Number), "name": phone.SanitizeField(who.Name), "about": tools.Truncate(about, maxAbout),
+		"number": phone.SanitizeField(caller.Number), "name": phone.SanitizeField(caller.Name), "about": tools.Truncate(reason, maxAbout),
 	})
 	return "A colleague of yours has answered the telephone; another caller waits to be put through to them. " +
 		"Tell the colleague in two sentences who calls and why, and ask whether they take the call. If they do, call accept at once; " +
@@ -88,9 +88,9 @@ func (c *consultation) handleKey(key byte) {
 	}
 }
 
-// handleEvent starts the timer of the colleague's silence when the model stops speaking, and stops it when the model or
-// the colleague speaks.
-func (c *consultation) handleEvent(event bridge.EventBody) {
+// updateSilenceTimer measures how long the colleague is silent. It starts the timer when the model stops speaking, and
+// stops it when the model or the colleague speaks.
+func (c *consultation) updateSilenceTimer(event bridge.EventBody) {
 	if c == nil {
 		return
 	}
@@ -115,9 +115,9 @@ type decisionSources struct {
 	silence  <-chan time.Time
 }
 
-// sources returns the channels that can decide the consultation; keys receives the colleague's keys. If c is nil, the
-// channels never deliver.
-func (c *consultation) sources(keys <-chan byte) (d decisionSources) {
+// decisionChannels returns the channels that can decide the consultation; keys receives the colleague's keys. If c is
+// nil, the channels never deliver.
+func (c *consultation) decisionChannels(keys <-chan byte) (d decisionSources) {
 	if c != nil {
 		d = decisionSources{c.decision, keys, c.silenceTimer.C}
 	}

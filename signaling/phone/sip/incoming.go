@@ -8,7 +8,7 @@ import (
 	"voxgate/signaling/phone/sip/ua"
 )
 
-// serveCall runs an incoming call of a trunk to its end, unless it is refused.
+// serveCall runs an incoming call to its end, unless the call is refused.
 func (s *Server) serveCall(signals *ua.Call) {
 	c, refused := s.admitCall(signals)
 	if refused != nil {
@@ -16,11 +16,11 @@ func (s *Server) serveCall(signals *ua.Call) {
 		s.phones.Release(signals)
 		return
 	}
-	s.runCall(c, c.ringIncoming)
+	s.runCall(c, c.runIncoming)
 }
 
-// admitCall counts a call against the limits of its trunk, and assigns an agent and a media port to it. If that fails,
-// it returns a refusal.
+// admitCall counts a call against the limits of its trunk, assigns an agent and a media port to it, and adds it to the
+// table of calls. If that fails, it returns a refusal.
 func (s *Server) admitCall(signals *ua.Call) (*call, *ua.Refusal) {
 	party := signals.Party()
 	agent := phone.FindAgent(s.agents, protocolName, party.Called)
@@ -32,7 +32,7 @@ func (s *Server) admitCall(signals *ua.Call) (*call, *ua.Refusal) {
 	}
 	c := s.newCall(signals, agent, party)
 	var refused *ua.Refusal
-	if c.replaces, refused = s.findReplaced(signals); refused != nil {
+	if c.replaces, refused = s.awaitReplacedCall(signals); refused != nil {
 		return nil, refused
 	}
 	if offer := signals.Offer(); offer != nil {
@@ -41,10 +41,10 @@ func (s *Server) admitCall(signals *ua.Call) (*call, *ua.Refusal) {
 		}
 	}
 	if rule := c.Reserve(party.Number.Key()); rule != "" {
-		return nil, busy(rule)
+		return nil, busyRefusal(rule)
 	}
 	if err := c.audio.OpenPort(); err != nil {
-		return nil, busy("no port: " + err.Error())
+		return nil, busyRefusal("no port: " + err.Error())
 	}
 	if err := s.beginCall(c); err != nil {
 		c.audio.ClosePort()
@@ -53,15 +53,15 @@ func (s *Server) admitCall(signals *ua.Call) (*call, *ua.Refusal) {
 	return c, nil
 }
 
-// busy returns a refusal with status 503, for a limit that may be free again soon. The rule names the limit.
-func busy(rule string) *ua.Refusal {
+// busyRefusal returns a refusal with status 503, for a limit that may be free again soon. The rule names the limit.
+func busyRefusal(rule string) *ua.Refusal {
 	return (&ua.Refusal{Code: 503, Reason: "Service Unavailable", Rule: rule}).WithHeader("Retry-After", "10")
 }
 
-// findReplaced returns the call that an INVITE is to replace (RFC 3891), or nil for a new call. A trunk may replace
-// only its own calls. If the call to replace has no conversation yet, findReplaced blocks until it has one, for at most
-// [Options.Timeout].
-func (s *Server) findReplaced(signals *ua.Call) (*call, *ua.Refusal) {
+// awaitReplacedCall returns the call that an INVITE is to replace (RFC 3891), or nil for a new call. A trunk may
+// replace only its own calls. If the call to replace has no conversation yet, awaitReplacedCall blocks until it has
+// one, for at most [Options.Timeout].
+func (s *Server) awaitReplacedCall(signals *ua.Call) (*call, *ua.Refusal) {
 	replaced, earlyOnly, refused := s.phones.FindReplaced(signals)
 	if replaced == nil {
 		return nil, refused

@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling/phone/sip/ua"
 )
 
-// A call rings, has a conversation, and may then be bridged to another person. This file has a function for each part,
-// which returns why the part ended.
+// A call rings, has a conversation, and may then be bridged to another person. For each of these parts, this file has a
+// function that returns why the part ended.
 
 // beginCall adds a call to the table of calls. From then on, SIP requests of the call are served.
 func (s *Server) beginCall(c *call) error {
@@ -28,7 +28,7 @@ func (s *Server) beginCall(c *call) error {
 	return err
 }
 
-// runCall runs a call that has begun. ring is [call.ringIncoming] or [call.ringOutgoing]. When the call has ended,
+// runCall runs a call that has begun. ring is [call.runIncoming] or [call.runOutgoing]. When the call has ended,
 // runCall releases everything that the call holds.
 func (s *Server) runCall(c *call, ring func() error) {
 	started := time.Now()
@@ -45,11 +45,11 @@ func (s *Server) runCall(c *call, ring func() error) {
 	}, func() { err = ring() })
 }
 
-// ringIncoming lets the caller's phone ring, answers the call and runs its conversation. With early media, the
+// runIncoming lets the caller's phone ring, answers the call and runs its conversation. With early media, the
 // conversation begins first, and the call is answered when the model speaks.
-func (c *call) ringIncoming() (err error) {
-	refused := c.askOperator()
-	if c.IsCancelled() {
+func (c *call) runIncoming() (err error) {
+	refused := c.applyWebhookDecision()
+	if c.HasEarlyCancel() {
 		refused = refusalFor(ua.ErrCancelled)
 	}
 	if refused != nil {
@@ -57,7 +57,7 @@ func (c *call) ringIncoming() (err error) {
 		return errRefused
 	}
 	c.logBegin(string(c.party.Number), string(c.party.Called))
-	if err := c.Accept(); err != nil {
+	if err := c.EndOnCancel(); err != nil {
 		return err
 	}
 	early := false
@@ -80,7 +80,7 @@ func (c *call) ringIncoming() (err error) {
 	defer func() { err = c.HangUp(err, reasonHeader) }()
 	if err = c.EndReason(); err != nil {
 		c.Respond(refusalFor(err))
-	} else if err = c.Answer(); err == nil && !early {
+	} else if err = c.AnswerAndAwaitAck(); err == nil && !early {
 		talked = c.startConversing()
 	}
 	if err != nil {
@@ -92,9 +92,9 @@ func (c *call) ringIncoming() (err error) {
 	return err
 }
 
-// ringOutgoing dials, and runs the conversation once the call is answered. onRinging gets nil when the phone rings, or
+// runOutgoing dials, and runs the conversation once the call is answered. onRinging gets nil when the phone rings, or
 // the error if the call fails. It may be called more than once.
-func (c *call) ringOutgoing(onRinging func(error)) (err error) {
+func (c *call) runOutgoing(onRinging func(error)) (err error) {
 	r, registry := c.outbound, &c.server.registry
 	err = c.Dial(ua.DialOptions{Timeout: r.ringTimeout(), Headers: r.dial.Headers, OnRinging: func() {
 		registry.setState(r, StateRinging)
@@ -118,21 +118,21 @@ func (c *call) ringOutgoing(onRinging func(error)) (err error) {
 	return <-c.startConversing()
 }
 
-// startConversing runs [call.converse] in the background. The returned channel receives its error.
+// startConversing runs [call.runConversation] in the background. The returned channel receives its error.
 func (c *call) startConversing() <-chan error {
 	talked := make(chan error, 1)
-	go crash.Run(c.Log, "sip call", func(err error) { talked <- err }, func() { talked <- c.converse() })
+	go crash.Run(c.Log, "sip call", func(err error) { talked <- err }, func() { talked <- c.runConversation() })
 	return talked
 }
 
-// converse runs the conversation of a call, or lets a supervisor listen to another call. If the call was put through,
-// it then bridges the two people.
-func (c *call) converse() (err error) {
+// runConversation runs the conversation of a call, or lets a supervisor listen to another call. If the call was put
+// through, it then bridges the two people.
+func (c *call) runConversation() (err error) {
 	ctx, end := c.Context(context.Background())
 	defer end(nil)
 	switch {
 	case c.supervised != nil:
-		err = c.runSupervision()
+		err = c.superviseUntilTakeOver()
 	case c.consultation == nil || c.consultation.brief != "":
 		open := c.open
 		phone.ConfigureSession(&open, c.agent, c.party)
@@ -146,7 +146,7 @@ func (c *call) converse() (err error) {
 	case c.monitored != nil: // the two people may still talk when the agent no longer listens
 		return <-c.monitored.result
 	case c.partner != nil:
-		return c.bridge(c.partner)
+		return c.runBridge(c.partner)
 	case c.consultation != nil && err == nil:
 		close(c.consultation.accepted)
 		<-c.Ending() // for example, the bridge has ended
@@ -155,8 +155,8 @@ func (c *call) converse() (err error) {
 	return err
 }
 
-// Serve implements bridge.Caller. The session host calls it within [call.converse], and the session is attached until
-// it returns.
+// Serve implements bridge.Caller. The session host calls it within [call.runConversation], and the session is attached
+// until it returns.
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	took := c.attachSession(s)
 	stop, err := c.audio.StartConversation(conversationAudio{c, s})
@@ -164,7 +164,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	if err != nil {
 		return err
 	}
-	decisions := c.consultation.sources(c.keypad.Keys())
+	decisions := c.consultation.decisionChannels(c.keypad.Keys())
 	stopKeys := func() {}
 	if c.consultation == nil {
 		stopKeys = c.startKeypad(ctx)
@@ -173,7 +173,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	if c.screen.isActive() {
-		c.screen.startClock()
+		c.screen.restartSilenceClock()
 	} else if err := c.greetCaller(s, took); err != nil { // with early media, the greeting is heard before the answer
 		return err
 	}
@@ -185,7 +185,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			close(c.bridged)
 			stopKeys()
 			stop()
-			return c.monitorBridge(ctx, s)
+			return c.runMonitoredBridge(ctx, s)
 		case err := <-decisions.reported:
 			return err
 		case key := <-decisions.keys:
@@ -206,15 +206,15 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			}
 		case now := <-tick.C:
 			c.screen.checkTimeouts(now)
-			if err := cmp.Or(c.audio.CheckSilence(now), c.KeepAlive(now)); err != nil {
+			if err := cmp.Or(c.audio.ReportAndCheckSilence(now), c.KeepAlive(now)); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// bridge connects two people until one of them hangs up or the call's time limit is reached.
-func (c *call) bridge(leg *call) error {
+// runBridge connects two people until one of them hangs up or the call's time limit is reached.
+func (c *call) runBridge(leg *call) error {
 	ctx, leave, err := c.server.host.RegisterWork(context.Background(), "telephones "+c.ID())
 	if err != nil { // the gateway is stopping, and the endpoint will end the calls
 		ctx, leave = context.Background(), func() {}
@@ -249,9 +249,10 @@ func (c *call) bridge(leg *call) error {
 	return err
 }
 
-// monitorBridge lets the agent listen to the two bridged people, if the trunk is configured so and no supervisor has
-// taken over. It blocks until the bridge or the agent's conversation has ended. The two people may then still talk.
-func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
+// runMonitoredBridge lets the agent listen to the two bridged people, if the trunk is configured for that and no
+// supervisor has taken over. It blocks until the bridge or the agent's conversation has ended. If the conversation ends
+// first, the two people go on talking.
+func (c *call) runMonitoredBridge(ctx context.Context, s *bridge.Session) error {
 	if !c.trunk.Listen || c.partner.supervised != nil {
 		return nil
 	}
@@ -261,7 +262,7 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	}
 	o := &monitoredBridge{result: make(chan error, 1)}
 	c.monitored = o
-	go crash.Run(c.Log, "sip call", func(err error) { o.result <- err }, func() { o.result <- c.bridge(c.partner) })
+	go crash.Run(c.Log, "sip call", func(err error) { o.result <- err }, func() { o.result <- c.runBridge(c.partner) })
 	s.AttachOutput(nil)
 	if err := s.Do(bridge.Pause{On: true, Listen: true}); err != nil {
 		return err
@@ -284,18 +285,18 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-// startRecorders returns the recorders for the audio of a bridge: the agent if it listens, and a recording if the
-// conversation was recorded. end finishes the recording.
-func (c *call) startRecorders(leg *call) (tapes []sipmedia.Recorder, end func()) {
+// startRecorders returns the recorders that get the audio of a bridge: the agent's mixer if the agent listens, and a
+// recording if the conversation was recorded. stopRecording finishes the recording.
+func (c *call) startRecorders(leg *call) (recorders []sipmedia.Recorder, stopRecording func()) {
 	if c.monitored != nil {
-		tapes = append(tapes, &c.monitored.both)
+		recorders = append(recorders, &c.monitored.both)
 	}
 	if leg.consultation.isRecorded {
 		f, end, err := c.server.host.RecordBridged(c.conversation())
 		if err == nil {
-			return append(tapes, f), end
+			return append(recorders, f), end
 		}
 		c.Log.Error("recording", "err", err)
 	}
-	return tapes, func() {}
+	return recorders, func() {}
 }

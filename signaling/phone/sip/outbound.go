@@ -13,9 +13,9 @@ import (
 	"voxgate/signaling/phone/sip/ua"
 )
 
-// placeCall dials a call that the registry holds. It blocks until the phone rings or the call fails. The call then runs
-// in the background.
-func (s *Server) placeCall(ctx context.Context, r *outboundCall) error {
+// dialUntilRinging dials a call that is in the registry. It blocks until the phone rings or the call fails. After that
+// the call runs in the background.
+func (s *Server) dialUntilRinging(ctx context.Context, r *outboundCall) error {
 	if err := s.checkDial(r.dial); err != nil {
 		return err
 	}
@@ -53,11 +53,11 @@ func (s *Server) placeCall(ctx context.Context, r *outboundCall) error {
 	}
 }
 
-// startCall starts an outgoing call in the background. The call is released when it ends, or before startCall returns
-// an error. See [call.ringOutgoing] for onRinging.
+// startCall starts an outgoing call in the background. The call is released when it ends. If startCall returns an
+// error, the call is released already. See [call.runOutgoing] for onRinging.
 func (s *Server) startCall(c *call, onRinging func(error)) error {
 	if s.beginCall(c) != nil {
-		s.releaseCall(c)
+		s.releaseUnstartedCall(c)
 		return bridge.ErrShutdown
 	}
 	r := c.outbound
@@ -66,7 +66,7 @@ func (s *Server) startCall(c *call, onRinging func(error)) error {
 	s.running.Go(func() {
 		c.logBegin(from, to)
 		s.runCall(c, func() error {
-			err := c.ringOutgoing(onRinging)
+			err := c.runOutgoing(onRinging)
 			s.registry.setEnded(r, err, c.EndReason())
 			return err
 		})
@@ -74,8 +74,8 @@ func (s *Server) startCall(c *call, onRinging func(error)) error {
 	return nil
 }
 
-// releaseCall releases an outgoing call that was not started.
-func (s *Server) releaseCall(c *call) {
+// releaseUnstartedCall releases an outgoing call that was not started.
+func (s *Server) releaseUnstartedCall(c *call) {
 	c.audio.ClosePort()
 	s.phones.Release(c.Call)
 }
@@ -139,7 +139,7 @@ const (
 
 var headerName = regexp.MustCompile(`^(?i:x-[a-z0-9-]{1,60}|user-to-user)$`)
 
-// badHeader returns the name of a header that is not allowed, or "".
+// badHeader returns the name of a header whose name or value is not allowed, or "".
 func badHeader(headers map[string]string) string {
 	for name, value := range headers {
 		if !headerName.MatchString(name) || len(value) > maxHeader || len(headers) > maxHeaders ||

@@ -43,6 +43,7 @@ var talker = agents.Choice{Agent: &agents.Agent{Prompt: "You remind people."}}
 
 // After an outgoing call is answered, the agent speaks first, and the model hears the person's response.
 func TestOutboundCall(t *testing.T) {
+	t.Parallel()
 	for name, more := range map[string]map[string]any{"in the clear": nil, "in secret": {"srtp": "required"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +54,7 @@ func TestOutboundCall(t *testing.T) {
 			machine := mediatest.MeasureLateness(t)
 			p := newBaresip(t, account)
 			o := gatewayWithPhone(t, p, more)
-			if _, err := o.server.Call(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
+			if _, err := o.server.CallUntilRinging(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
 				t.Fatal(err)
 			}
 			p.awaitEvent("CALL_ESTABLISHED")
@@ -76,11 +77,11 @@ func TestOutboundCallRefused(t *testing.T) {
 	o := gatewayWithPhone(t, p, nil)
 	var own *bridge.Error
 	for _, what := range []sip.Dial{{To: "+900123", Trunk: "lab"}, {To: "alice", Trunk: "nobody's"}} {
-		if _, err := o.server.Call(t.Context(), "app", what); !errors.As(err, &own) {
+		if _, err := o.server.CallUntilRinging(t.Context(), "app", what); !errors.As(err, &own) {
 			t.Errorf("%+v: %v", what, err)
 		}
 	}
-	if _, err := o.server.Call(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
+	if _, err := o.server.CallUntilRinging(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
 		t.Fatal(err) // it rings
 	}
 	p.awaitEvent("CALL_INCOMING")
@@ -299,7 +300,7 @@ func TestCancelWithDeadTrunk(t *testing.T) {
 				if stops {
 					dial.RingSeconds = 180
 				}
-				go func() { _, _ = o.server.Call(context.Background(), "app", dial) }()
+				go func() { _, _ = o.server.CallUntilRinging(context.Background(), "app", dial) }()
 				h.respond(h.awaitRequest("INVITE"), says, "a")
 				if stops {
 					o.awaitLog("msg=call ")
@@ -409,7 +410,7 @@ func TestLostHTTPRequestCancelsCall(t *testing.T) {
 		ctx, lose := context.WithCancel(t.Context())
 		lost := make(chan error, 1)
 		go func() {
-			_, err := o.server.Call(ctx, "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker, IdempotencyKey: key})
+			_, err := o.server.CallUntilRinging(ctx, "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker, IdempotencyKey: key})
 			lost <- err
 		}()
 		invite := h.awaitRequest("INVITE")
@@ -451,7 +452,7 @@ func TestKeysAfterMenu(t *testing.T) {
 	stop := h.sendPackets(0, 8000, func(i int) []byte {
 		frame := make([]int16, 160)
 		copy(frame, menu[min(160*i, len(menu)):])
-		return g711.MuLaw.AppendBytes(nil, frame)
+		return g711.MuLaw.AppendEncoded(nil, frame)
 	})
 	defer stop()
 	awaitEvent(t, events, func(e bridge.UserText) bool { return e.Final })

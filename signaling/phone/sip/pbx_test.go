@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/internal/testkit"
 	"voxgate/internal/testkit/mediatest"
 	"voxgate/media/g711"
 	"voxgate/signaling/phone/sip"
@@ -89,10 +90,10 @@ func (n network) startGateway(t *testing.T, text string, trunk map[string]any) *
 }
 
 // startProgram starts a program that runs until the test ends, and returns its output.
-func startProgram(t *testing.T, name string, args ...string) *logBook {
+func startProgram(t *testing.T, name string, args ...string) *testkit.LogBook {
 	t.Helper()
 	cmd := exec.Command(name, args...)
-	var out logBook
+	var out testkit.LogBook
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -135,7 +136,7 @@ func (n network) startAsterisk(t *testing.T, pjsip, extensions, telephones strin
 			"[directories]\nastetcdir=F\nastdbdir=F\nastspooldir=F\nastrundir=F\nastlogdir=F\n[options]\nverbose=3\n", "F", folder),
 		"modules.conf":     "[modules]\nautoload=yes\n",
 		"musiconhold.conf": "[default]\nmode=files\ndirectory=" + filepath.Join(folder, "moh") + "\n",
-		"moh/music.ulaw":   string(g711.MuLaw.AppendBytes(nil, mediatest.Chords(time.Minute, 8000))),
+		"moh/music.ulaw":   string(g711.MuLaw.AppendEncoded(nil, mediatest.Chords(time.Minute, 8000))),
 		"logger.conf":      "[logfiles]\nconsole=notice,warning,error,verbose\n",
 		"pjsip.conf": "[udp]\ntype=transport\nprotocol=udp\nbind=" + string(n) + asterisk + ":5060\n\n" +
 			strings.ReplaceAll(pjsip+telephones, "type=endpoint\n", "type=endpoint\ntransport=udp\n"),

@@ -82,10 +82,8 @@ func (t *testGateway) awaitLog(text string) {
 // awaitLogTimes waits until a text was logged a number of times.
 func (t *testGateway) awaitLogTimes(text string, times int) {
 	t.t.Helper()
-	for deadline := time.Now().Add(patience); strings.Count(t.logs.String(), text) < times; <-time.After(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.t.Fatalf("%q was not logged %d times", text, times)
-		}
+	if !t.logs.AwaitCount(text, times) {
+		t.t.Fatalf("%q was not logged %d times", text, times)
 	}
 }
 

@@ -80,7 +80,7 @@ type outboundCall struct {
 	status CallStatus
 }
 
-// placedCall holds the methods of [call] that the registry needs.
+// placedCall is the part of [call] that the registry needs.
 type placedCall interface {
 	End(reason error)
 	sessionID() string // empty before the conversation begins
@@ -110,8 +110,8 @@ type callRegistry struct {
 }
 
 // addCall adds an entry. If the server key has an entry with this idempotency key, addCall returns that entry, and
-// fresh is false.
-func (cr *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bool) {
+// isNew is false.
+func (cr *callRegistry) addCall(key string, what Dial) (r *outboundCall, isNew bool) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
 	if what.IdempotencyKey != "" {
@@ -152,19 +152,20 @@ func (cr *callRegistry) setCall(r *outboundCall, c placedCall, id string) {
 }
 
 // findCall returns the call with an id, and its status. It returns false if this server key has made no such call.
-func (cr *callRegistry) findCall(key, id string) (placedCall, CallStatus, bool) {
+func (cr *callRegistry) findCall(key, id string) (c placedCall, status CallStatus, ok bool) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
 	for _, r := range cr.list {
 		if r.key == key && r.status.ID == id {
-			return r.call, r.currentStatus(), true
+			return r.call, r.updateStatus(), true
 		}
 	}
 	return nil, CallStatus{}, false
 }
 
-// currentStatus returns the status of the call, including its session ID. The caller must hold the registry's mu.
-func (o *outboundCall) currentStatus() CallStatus {
+// updateStatus copies the session ID of the call into its status, and returns the status. The caller must hold the
+// registry's mu.
+func (o *outboundCall) updateStatus() CallStatus {
 	o.status.Session = o.call.sessionID()
 	return o.status
 }
@@ -180,9 +181,9 @@ func (cr *callRegistry) setState(r *outboundCall, state string) {
 	})
 }
 
-// setEnded sets the final status of a call. err is the error with which the call ended. why is the reason if the call
-// was ended on purpose, or nil.
-func (cr *callRegistry) setEnded(r *outboundCall, err, why error) {
+// setEnded sets the final status of a call. err is the error with which the call ended. If the call was ended on
+// purpose, reason says why; otherwise it is nil.
+func (cr *callRegistry) setEnded(r *outboundCall, err, reason error) {
 	cr.changeStatus(r, func(s *CallStatus) {
 		now := time.Now().UTC()
 		s.EndedAt, s.Reason = &now, endReasonText(err)
@@ -194,10 +195,10 @@ func (cr *callRegistry) setEnded(r *outboundCall, err, why error) {
 			if errors.Is(err, ua.ErrHungUp) {
 				s.HungUpBy = "them"
 			}
-		case errors.Is(why, ua.ErrNoAnswer):
+		case errors.Is(reason, ua.ErrNoAnswer):
 			s.State, s.Reason = StateNoAnswer, ua.ErrNoAnswer.Error()
-		case errors.Is(why, ua.ErrCancelled), errors.Is(why, errByBackend):
-			s.State, s.Reason = StateCanceled, why.Error()
+		case errors.Is(reason, ua.ErrCancelled), errors.Is(reason, errByBackend):
+			s.State, s.Reason = StateCanceled, reason.Error()
 		case errors.As(err, &refused):
 			s.State, s.SIP, s.Reason, s.RetryAfter = StateFailed, refused.Status, refused.Reason, int(refused.RetryAfter.Seconds())
 			switch refused.Status {
@@ -213,9 +214,9 @@ func (cr *callRegistry) setEnded(r *outboundCall, err, why error) {
 	})
 }
 
-// colleagueError returns the error that tells the model why a colleague did not take over a caller. why is the reason
-// for which the colleague's call was ended, or nil.
-func (cr *callRegistry) colleagueError(r *outboundCall, why error) error {
+// newColleagueError returns the error that tells the model why a colleague did not take over a caller. why is the
+// reason for which the call to the colleague was ended, or nil.
+func (cr *callRegistry) newColleagueError(r *outboundCall, why error) error {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
 	status := r.status
@@ -245,7 +246,7 @@ func (cr *callRegistry) changeStatus(r *outboundCall, f func(*CallStatus)) {
 	cr.mu.Lock()
 	f(&r.status)
 	r.status.Change++
-	status := r.currentStatus()
+	status := r.updateStatus()
 	cr.mu.Unlock()
 	if cr.onStatus != nil {
 		cr.onStatus(status)

@@ -89,7 +89,7 @@ func New(o Options) (*Server, error) {
 		s.log.Warn("no agent has numbers, so calls from these trunks are not answered")
 	}
 	s.phones, err = ua.New(ua.Options{
-		External: o.Config.External, TLS: o.Config.TLS, Trunks: o.Config.signalling(), Calls: o.Config.Calls, Resolver: s.resolver,
+		External: o.Config.External, TLS: o.Config.TLS, Trunks: o.Config.signallingTrunks(), Calls: o.Config.Calls, Resolver: s.resolver,
 		Timeout: s.timeout, OnCall: s.serveCall, OnRefused: o.OnRefused, Logger: s.log,
 	})
 	if err != nil {
@@ -115,7 +115,8 @@ func (s *Server) Close() {
 	s.config.Collect.Close()
 }
 
-// resolveAgent returns the agent that a backend has chosen, with the backend's values for the variables of its prompt.
+// resolveAgent returns the agent that a backend has chosen, with the backend's values in place of the variables in its
+// prompt.
 func (s *Server) resolveAgent(c agents.Choice, values map[string]string) (*agents.Agent, error) {
 	a, err := s.agents.Resolve(c, protocolName, values)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestTrunkServerFailover(t *testing.T) {
 		"a.carrier.test. 60 IN A 127.0.0.1"))
 	called := make(chan error, 1)
 	go func() {
-		_, err := o.server.Call(context.Background(), "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
+		_, err := o.server.CallUntilRinging(context.Background(), "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
 		called <- err
 	}()
 	late := first.awaitRequest("INVITE sip:\\+49302@carrier.test")
@@ -70,12 +70,13 @@ func TestAllTrunkServersUnreachable(t *testing.T) {
 	o.setResolver(testkit.NewResolver(t, "a.carrier.test. 60 IN A 127.0.0.1",
 		fmt.Sprintf("_sip._tcp.carrier.test. 60 IN SRV 1 1 %d a.carrier.test.", closed.Addr().(*net.TCPAddr).Port)))
 	dial := sip.Dial{To: "+49302", Trunk: "lab", Agent: talker}
-	if _, err := o.server.Call(t.Context(), "app", dial); err == nil || !strings.Contains(err.Error(), "the server does not answer") {
+	_, err = o.server.CallUntilRinging(t.Context(), "app", dial)
+	if err == nil || !strings.Contains(err.Error(), "the server does not answer") {
 		t.Errorf("%v", err)
 	}
 	o.setResolver(testkit.NewResolver(t))
 	var unknown *net.DNSError
-	if _, err := o.server.Call(t.Context(), "app", dial); !errors.As(err, &unknown) {
+	if _, err := o.server.CallUntilRinging(t.Context(), "app", dial); !errors.As(err, &unknown) {
 		t.Errorf("a name without records: %v", err)
 	}
 }

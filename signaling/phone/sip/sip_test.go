@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +25,6 @@ import (
 	"go.uber.org/goleak"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
 	"voxgate/internal/testkit/mediatest"
@@ -45,26 +43,8 @@ func TestMain(m *testing.M) {
 // soundLate is the delay of packets above which a phone plays silence instead of audio.
 const soundLate = 200 * time.Millisecond
 
-// patience is how long a test waits for an event.
+// patience limits how long a test waits for an event.
 const patience = time.Minute
-
-// logBook stores the log, for tests that fail.
-type logBook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBook) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logBook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // testGateway is a gateway for phones, with an emulated model.
 type testGateway struct {
@@ -72,7 +52,7 @@ type testGateway struct {
 	t        testing.TB
 	server   *sip.Server
 	host     *bridge.Host
-	logs     *logBook
+	logs     *testkit.LogBook
 
 	recordings string // path of the folder
 	refusals   refusals
@@ -109,7 +89,7 @@ const config = `{
 
 func startGateway(t testing.TB, text string, tell ...func(sip.CallStatus)) *testGateway {
 	t.Helper()
-	text, answer := testkit.TakeAgents(t, text)
+	text, answer := testkit.ExtractAgents(t, text)
 	file := filepath.Join(t.TempDir(), "sip.json")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -118,10 +98,10 @@ func startGateway(t testing.TB, text string, tell ...func(sip.CallStatus)) *test
 	if err != nil {
 		t.Fatal(err)
 	}
-	logs := &logBook{}
+	logs := &testkit.LogBook{}
 	log := slog.New(slog.NewTextHandler(logs, nil))
 	prompts := make(chan string, 64)
-	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice, Observe: func(e emulator.Event) {
+	model := testkit.StartModel(t, emulator.Options{Logger: log, Observe: func(e emulator.Event) {
 		if e.Kind == emulator.EventOpened {
 			select {
 			case prompts <- e.Text:
@@ -129,9 +109,8 @@ func startGateway(t testing.TB, text string, tell ...func(sip.CallStatus)) *test
 			}
 		}
 	}})
-	up := httptest.NewServer(model)
 	recordings := t.TempDir()
-	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Recordings: recordings, Logger: log})
+	host := bridge.NewHost(bridge.Options{Client: model, Backend: "emulator", Recordings: recordings, Logger: log})
 	o := &testGateway{t: t, host: host, logs: logs, recordings: recordings, prompts: prompts}
 	options := sip.Options{
 		OnRefused: o.refusals.count, Config: c, Agents: answer, Host: host, Logger: log, Timeout: 4 * time.Second,
@@ -150,8 +129,6 @@ func startGateway(t testing.TB, text string, tell ...func(sip.CallStatus)) *test
 			t.Error(err)
 		}
 		o.server.Close()
-		model.Close()
-		up.Close()
 		if t.Failed() {
 			t.Log(logs)
 		}
@@ -269,7 +246,7 @@ func startBaresip(t *testing.T, account string) *baresip {
 	}
 	cmd := exec.Command("baresip", "-4", "-f", p.folder)
 	cmd.Dir = p.folder
-	var out logBook
+	var out testkit.LogBook
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -397,6 +374,7 @@ func (t *testGateway) awaitTurns(n int) {
 
 // A real phone calls with each codec, asks, and hears the answer.
 func TestInboundCallByCodec(t *testing.T) {
+	t.Parallel()
 	for _, codec := range []string{"PCMU/8000/1", "PCMA/8000/1", "G722/16000/1", "opus/48000/2"} {
 		t.Run(codec, func(t *testing.T) {
 			t.Parallel()

@@ -24,33 +24,33 @@ func (s *Server) findSupervised(session string) (*call, error) {
 			return c, nil
 		}
 	}
-	return nil, unknownSession(session)
+	return nil, newUnknownSessionError(session)
 }
 
-// unknownSession returns the error for a session that the client may not supervise, or that is not a phone call of this
-// gateway.
-func unknownSession(session string) error {
+// newUnknownSessionError returns the error for a session that the client may not supervise or that is not a phone call
+// of this gateway. Both get the same error.
+func newUnknownSessionError(session string) error {
 	return &bridge.Error{
 		Code: bridge.CodeBadMessage, Field: "supervise",
 		Message: "supervise: at this gateway no call of a trunk has the conversation " + phone.SanitizeField(session) + ".",
 	}
 }
 
-// maySupervise returns an error if the client's server key may not listen to a session.
-func (s *Server) maySupervise(r *http.Request, session string) error {
+// authorizeSupervision returns an error if the client's server key may not listen to a session.
+func (s *Server) authorizeSupervision(r *http.Request, session string) error {
 	key, err := access.From(r.Context()).RequireWatcher(access.MayListen)
 	if err != nil {
 		return err
 	}
 	c, err := s.findSupervised(session)
 	if err == nil && !key.MayWatch(c.conversation().Origin()) {
-		return unknownSession(session) // the same error as for an unknown session, so the client cannot find out which sessions exist
+		return newUnknownSessionError(session) // the same error as for an unknown session, so the client cannot find out which sessions exist
 	}
 	return err
 }
 
-// superviseCall makes the outgoing call c a call to a supervisor, who listens to target. c ends with target's session,
-// unless the supervisor has taken over.
+// superviseCall makes the outgoing call c a call to a supervisor, who listens to target. c ends when target's session
+// ends, unless the supervisor has taken over.
 func (c *call) superviseCall(target *call) {
 	c.consultation = newConsultation("")
 	c.supervised = target
@@ -66,10 +66,10 @@ func (c *call) superviseCall(target *call) {
 	}()
 }
 
-// runSupervision lets a supervisor listen to another call. It blocks, and returns nil if the supervisor takes over that call.
-func (c *call) runSupervision() error {
+// superviseUntilTakeOver lets a supervisor listen to another call. It blocks, and returns nil if the supervisor takes over that call.
+func (c *call) superviseUntilTakeOver() error {
 	session := c.supervised.conversation()
-	if err := c.playSession(session); !errors.Is(err, errTakeOver) {
+	if err := c.playSessionUntilTakeOver(session); !errors.Is(err, errTakeOver) {
 		return err
 	}
 	c.consultation.isRecorded = session.IsRecorded()
@@ -84,9 +84,9 @@ func (c *call) runSupervision() error {
 	}
 }
 
-// playSession plays a session to the supervisor. It blocks until the supervisor takes over, and then returns [errTakeOver], or until
-// the call must end, and then returns the reason.
-func (c *call) playSession(session *bridge.Session) error {
+// playSessionUntilTakeOver plays a session to the supervisor. It blocks until the supervisor takes over, and then returns
+// [errTakeOver], or until the call must end, and then returns the reason.
+func (c *call) playSessionUntilTakeOver(session *bridge.Session) error {
 	ctx, end := c.Context(context.Background())
 	defer end(nil)
 	var both sipmedia.Mixer

@@ -59,7 +59,7 @@ func TestSupervision(t *testing.T) {
 		t.Helper()
 		var pcm []int16
 		s.colleague.awaitPacket(func(p *rtp.Packet) bool {
-			pcm = append(pcm, g711.MuLaw.Append(nil, p.Payload)...)
+			pcm = append(pcm, g711.MuLaw.AppendDecoded(nil, p.Payload)...)
 			pcm = pcm[max(0, len(pcm)-800):] // 100 ms
 			return len(pcm) == 800 && so(pcm)
 		})
@@ -67,7 +67,7 @@ func TestSupervision(t *testing.T) {
 	}
 	stop := s.caller.sendPackets(0, 8000, func(i int) []byte {
 		tone := mediatest.Tone(media.FrameDuration*time.Duration(i%50+1), 8000, 400, 8000)
-		return g711.MuLaw.AppendBytes(nil, tone[len(tone)-160:])
+		return g711.MuLaw.AppendEncoded(nil, tone[len(tone)-160:])
 	})
 	hears("the caller", func(pcm []int16) bool { return media.RMS(pcm) > 4000 && mediatest.ToneLevel(pcm, 8000, 400) > 0.9 })
 	stop()

@@ -18,7 +18,7 @@ var (
 
 // transferCall transfers the call by REFER (RFC 3515), and blocks until the target has answered. If the other side
 // refuses REFER, or transfers are warm, the gateway calls the target itself.
-func (c *call) transferCall(ctx context.Context, target, about string) error {
+func (c *call) transferCall(ctx context.Context, target, reason string) error {
 	uri, err := c.TransferURI(target)
 	if err != nil {
 		return err
@@ -30,13 +30,13 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 		return errTransfers
 	}
 	defer c.isTransferring.Store(false)
-	if err := c.audio.WaitSpoken(ctx); err != nil { // lets the model finish a sentence such as "I'll put you through"
+	if err := c.audio.WaitVoiceEnd(ctx); err != nil { // lets the model finish a sentence such as "I'll put you through"
 		return err
 	}
 	if c.trunk.Transfer == transferWarm {
-		return c.putThrough(ctx, target, colleagueBrief(c.party, about))
+		return c.putThrough(ctx, target, colleagueBrief(c.party, reason))
 	}
-	err = c.Refer(ctx, uri)
+	err = c.ReferUntilAnswered(ctx, uri)
 	switch {
 	case err == nil:
 		c.End(errTransferred)
@@ -49,7 +49,7 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	return err
 }
 
-// putThrough calls a target over the call's trunk, and bridges the caller to it. It blocks until the target has
+// putThrough calls a target by the call's trunk, and bridges the caller to that call. It blocks until the target has
 // accepted or the transfer has failed. Meanwhile the caller hears music.
 func (c *call) putThrough(ctx context.Context, target, brief string) (err error) {
 	leg, err := c.callColleague(ctx, target, brief)
@@ -63,7 +63,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 		}
 	}()
 	if err := sound.SetHoldMusic(true); err != nil {
-		c.server.releaseCall(leg)
+		c.server.releaseUnstartedCall(leg)
 		return err
 	}
 	if err := c.server.startCall(leg, func(error) {}); err != nil {
@@ -81,9 +81,9 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 		case joining <- leg:
 			return nil
 		case <-leg.Ending(): // earlier than leg.Released, by up to 32 s if the trunk does not answer our CANCEL
-			return c.server.registry.colleagueError(leg.outbound, leg.EndReason())
+			return c.server.registry.newColleagueError(leg.outbound, leg.EndReason())
 		case <-leg.Released():
-			return c.server.registry.colleagueError(leg.outbound, leg.EndReason())
+			return c.server.registry.newColleagueError(leg.outbound, leg.EndReason())
 		case <-limit.C:
 			err = errNotTaken
 		case <-ctx.Done():

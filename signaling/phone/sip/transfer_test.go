@@ -439,7 +439,7 @@ func TestAgentListensToBridge(t *testing.T) {
 		h.t.Helper()
 		for from, to := range map[*handset]*handset{h.caller: h.colleague, h.colleague: h.caller} {
 			stop := from.sendPackets(0, 8000, func(int) []byte { return loudPacket })
-			to.awaitPacket(func(p *rtp.Packet) bool { return media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 2000 })
+			to.awaitPacket(func(p *rtp.Packet) bool { return media.RMS(g711.MuLaw.AppendDecoded(nil, p.Payload)) > 2000 })
 			stop()
 		}
 	}
@@ -457,9 +457,9 @@ func TestAgentListensToBridge(t *testing.T) {
 				stop := from.sendPackets(0, 8000, func(i int) []byte {
 					frame := make([]int16, 160)
 					copy(frame, words[min(160*i, len(words)):])
-					return g711.MuLaw.AppendBytes(nil, frame)
+					return g711.MuLaw.AppendEncoded(nil, frame)
 				})
-				to.awaitPacket(func(p *rtp.Packet) bool { return media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 500 })
+				to.awaitPacket(func(p *rtp.Packet) bool { return media.RMS(g711.MuLaw.AppendDecoded(nil, p.Payload)) > 500 })
 				awaitEvent(h.t, h.events, func(e bridge.UserText) bool { return strings.HasPrefix(e.Text, "(") })
 				if from.awaitVoice(time.Now().Add(time.Second)) {
 					h.t.Error("the agent answers")
@@ -529,7 +529,7 @@ func TestAgentListensToBridge(t *testing.T) {
 }
 
 // loudPacket is 20 ms of a 400 Hz tone.
-var loudPacket = g711.MuLaw.AppendBytes(nil, mediatest.Tone(media.FrameDuration, 8000, 400, 8000))
+var loudPacket = g711.MuLaw.AppendEncoded(nil, mediatest.Tone(media.FrameDuration, 8000, 400, 8000))
 
 // Keys reach the other side of a bridge, by every method of sending them.
 func TestKeysThroughBridge(t *testing.T) {
@@ -560,15 +560,15 @@ func TestBridgeHoldAndCodecChange(t *testing.T) {
 	change(3, h.colleague.audioSDP("8"))
 	h.colleague.awaitPacket(func(p *rtp.Packet) bool { return p.PayloadType == 8 })
 	back := h.colleague.sendPackets(8, 8000, func(int) []byte {
-		return g711.ALaw.AppendBytes(nil, mediatest.Tone(media.FrameDuration, 8000, 400, 8000))
+		return g711.ALaw.AppendEncoded(nil, mediatest.Tone(media.FrameDuration, 8000, 400, 8000))
 	})
 	defer back()
 	h.caller.awaitPacket(func(p *rtp.Packet) bool {
-		return p.PayloadType == 0 && media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 4000
+		return p.PayloadType == 0 && media.RMS(g711.MuLaw.AppendDecoded(nil, p.Payload)) > 4000
 	})
 }
 
-// A pause that one side announces is announced to the other, too, which would otherwise report packet loss.
+// A pause that one side announces is also announced to the other side, which would otherwise report packet loss.
 func TestComfortNoiseThroughBridge(t *testing.T) {
 	t.Parallel()
 	h := beginTransfer(t, nil, "0 13", "0 13").acceptTransfer()
@@ -652,14 +652,15 @@ func TestBridgeTranscoding(t *testing.T) {
 	}
 }
 
-// If the conversation is recorded, so is the bridge after the agent has left: the caller left, the colleague right.
+// If the conversation is recorded, the bridge after the agent has left is also recorded: the caller in the left
+// channel, the colleague in the right one.
 func TestBridgeRecording(t *testing.T) {
 	t.Parallel()
 	h := beginTransfer(t, map[string]any{"record": true}).acceptTransfer()
 	machine := mediatest.MeasureLateness(t)
 	tone := func(hz float64) func(int) []byte {
 		return func(int) []byte {
-			return g711.MuLaw.AppendBytes(nil, mediatest.Tone(media.FrameDuration, 8000, hz, 8000))
+			return g711.MuLaw.AppendEncoded(nil, mediatest.Tone(media.FrameDuration, 8000, hz, 8000))
 		}
 	}
 	stop, back := h.caller.sendPackets(0, 8000, tone(400)), h.colleague.sendPackets(0, 8000, tone(600))

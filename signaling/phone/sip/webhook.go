@@ -66,8 +66,10 @@ func (d *Decision) refusal() *ua.Refusal {
 	}
 }
 
-// askOperator asks the operator's webhook what to do with a call, if one is configured. It returns a refusal, or nil.
-func (c *call) askOperator() *ua.Refusal {
+// applyWebhookDecision asks the operator's webhook, if one is configured, what to do with a call, and sets the agent
+// that the webhook names. It blocks until the webhook has answered. If the webhook refuses the call, it returns the
+// refusal.
+func (c *call) applyWebhookDecision() *ua.Refusal {
 	if c.server.endpoint == nil {
 		return nil
 	}

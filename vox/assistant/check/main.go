@@ -31,7 +31,8 @@ import (
 )
 
 const (
-	// pause is the time between two requests: crates.io allows one a second (https://crates.io/data-access#api).
+	// pause is the time between two requests. It is needed because crates.io allows only one request per second
+	// (https://crates.io/data-access#api).
 	pause = time.Second
 
 	timeout   = 30 * time.Second
@@ -99,7 +100,7 @@ func (c *checker) checkAll(ctx context.Context, entries []assistant.Entry) error
 	}
 	wrong, other := 0, 0
 	for i, e := range entries {
-		if i > 0 && !wait(ctx, c.pause) {
+		if i > 0 && !sleep(ctx, c.pause) {
 			return context.Cause(ctx)
 		}
 		pages, err := c.homepages(ctx, e)
@@ -119,7 +120,8 @@ func (c *checker) checkAll(ctx context.Context, entries []assistant.Entry) error
 	return nil
 }
 
-func wait(ctx context.Context, d time.Duration) bool {
+// sleep waits for d. It returns false if the context ends before that.
+func sleep(ctx context.Context, d time.Duration) (ok bool) {
 	select {
 	case <-time.After(d):
 		return true
@@ -128,7 +130,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// metadata is the relevant part of a package's metadata in the four registries.
+// metadata holds the fields of a package's metadata that are needed, for all four registries.
 type metadata struct {
 	Homepage   string          `json:"homepage"`   // npm
 	Repository json.RawMessage `json:"repository"` // npm: an object with url, or a string
@@ -180,7 +182,7 @@ func (c *checker) homepages(ctx context.Context, e assistant.Entry) ([]string, e
 	return slices.DeleteFunc(pages, func(p string) bool { return p == "" }), nil
 }
 
-func (c *checker) getJSON(ctx context.Context, address string, into any) error {
+func (c *checker) getJSON(ctx context.Context, address string, target any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
@@ -197,16 +199,17 @@ func (c *checker) getJSON(ctx context.Context, address string, into any) error {
 	case response.StatusCode != http.StatusOK:
 		return fmt.Errorf("the registry answered %s", response.Status)
 	}
-	return json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(into)
+	return json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(target)
 }
 
-// isSamePage reports whether two URLs are the same page, or belong to the same site if ours has no path.
+// isSamePage reports whether two URLs are the same page. If our URL has no path, it also returns true for all pages of
+// the same site.
 func isSamePage(theirs, ours string) bool {
 	a, b := normalizeURL(theirs), normalizeURL(ours)
 	return a == b || strings.HasPrefix(a, b+"/") && !strings.Contains(b, "/")
 }
 
-// normalizeURL returns the host and path of a URL, without parts that do not distinguish pages: www, a trailing slash, .git.
+// normalizeURL returns the host and path of a URL. It omits parts that make no difference: www, a trailing slash, .git.
 func normalizeURL(address string) string {
 	u, err := url.Parse(strings.TrimPrefix(address, "git+"))
 	if err != nil {

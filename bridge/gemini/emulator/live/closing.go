@@ -21,7 +21,7 @@ const (
 	NotEnabled    = "Operation is not implemented, or supported, or enabled."
 )
 
-// Closing is an error that ends a session with a close frame that has this code and reason.
+// Closing is an error that ends a session. The emulator then sends a close frame with this code and reason.
 type Closing struct {
 	Code   int
 	Reason string
@@ -39,14 +39,14 @@ func NewClosing(code int, reason string) *Closing {
 	return &Closing{code, cmp.Or(reason, usualReasons[code])}
 }
 
-func invalid(format string, args ...any) error {
+func newInvalidClosing(format string, args ...any) error {
 	return &Closing{CloseInvalid, fmt.Sprintf(format, args...)}
 }
 
 func (c *Closing) Error() string { return fmt.Sprintf("%d %s", c.Code, c.Reason) }
 
-// Frame returns the payload of the close frame. A control frame has at most 125 bytes, two of which are the code (RFC
-// 6455, 5.5).
+// Frame returns the payload of the close frame, with a reason of at most 123 bytes: a control frame may have 125 bytes,
+// and the code takes two (RFC 6455, section 5.5).
 func (c *Closing) Frame() []byte {
 	reason := c.Reason
 	if len(reason) > 123 {
@@ -55,9 +55,10 @@ func (c *Closing) Frame() []byte {
 	return websocket.FormatCloseMessage(c.Code, reason)
 }
 
-// ValidCode reports whether a close frame may contain the code (RFC 6455, 7.4). It is also true for the two codes that
-// stand for a missing close frame or code.
-func ValidCode(code int) bool {
+// IsValidCloseCode reports whether an emulated connection may end with the code. These are the codes that a close frame
+// may contain (RFC 6455, 7.4), and two others: 1006 stands for a missing close frame, and 1005 for a close frame
+// without a code.
+func IsValidCloseCode(code int) bool {
 	switch code {
 	case websocket.CloseAbnormalClosure, websocket.CloseNoStatusReceived:
 		return true

@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// grammar lists every field that a client may send: one type per line, with its fields and their types. Capitalized types
-// are defined on other lines, [] are lists, maps have arbitrary names, and any is not validated. A line with = defines an
-// enumeration. A line that begins with a tab continues the previous line.
+// grammar lists every field that a client may send: one type per line, with its fields and their types. A capitalized
+// type is defined on another line. [] means a list, `map` an object with arbitrary names, and `any` a value that is not
+// validated. A line with = defines an enumeration. A line that begins with a tab continues the previous line.
 //
-// Google rejects a message if one name in it is unknown. Sources: ai.google.dev/api/live, for Schema
-// ai.google.dev/api/caching#Schema, for the wording of errors js-genai #696 and gptel #806. Fields that the Live API does
-// not support, such as responseSchema, are omitted.
+// Google rejects a message if one name in it is unknown. The fields are from ai.google.dev/api/live, and those of
+// Schema from ai.google.dev/api/caching#Schema. The wording of errors is from js-genai #696 and gptel #806. Fields that
+// the Live API does not support, such as responseSchema, are omitted.
 //
-// We assume that Google rejects unknown values of an enumeration. Lower-case values are accepted: MCP clients and Google's
-// own examples send "type":"object". Errors about such requests mention other fields (gitlab-mcp #166, azure-devops-mcp
-// #145).
+// We assume that Google rejects unknown values of an enumeration. Lower-case values are accepted: MCP clients and
+// Google's own examples send "type":"object". Errors about requests with lower-case values mention other fields
+// (gitlab-mcp #166, azure-devops-mcp #145).
 const grammar = `
 Message setup:Setup clientContent:ClientContent realtimeInput:RealtimeInput toolResponse:ToolResponse contextUpdate:ContextUpdate
 Setup model:string generationConfig:GenerationConfig systemInstruction:Content tools:[]Tool realtimeInputConfig:RealtimeInputConfig
@@ -104,13 +104,13 @@ var types, enums = func() (map[string]map[string]string, map[string][]string) {
 	return types, enums
 }()
 
-// checkMessage decodes a JSON object and checks it against a type (kind) of the grammar. It returns the object with
+// decodeAndCheck decodes a JSON object and checks it against a type (kind) of the grammar. It returns the object with
 // names in camelCase. Its error is a Closing in Google's wording.
-func checkMessage(data []byte, kind, path string) (map[string]any, error) {
+func decodeAndCheck(data []byte, kind, path string) (map[string]any, error) {
 	tree, _ := Decode(bytes.TrimPrefix(data, []byte("\ufeff")))
 	fields, ok := tree.(map[string]any)
 	if !ok {
-		return nil, invalid("Invalid JSON payload received. %s", firstWord(data))
+		return nil, newInvalidClosing("Invalid JSON payload received. %s", unexpectedTokenText(data))
 	}
 	return fitObject(fields, kind, path)
 }
@@ -129,7 +129,7 @@ func Decode(data []byte) (any, error) {
 	return value, nil
 }
 
-func firstWord(data []byte) string {
+func unexpectedTokenText(data []byte) string {
 	return "Unexpected token near " + strconv.Quote(string(bytes.ToValidUTF8(data[:min(len(data), 20)], nil)))
 }
 
@@ -147,7 +147,7 @@ func fitValue(value any, kind, path string) (any, error) {
 			text = string(encoded)
 		}
 		name, _, _ := strings.Cut(strings.ToUpper(kind), "[")
-		return nil, invalid("Invalid value at '%s' (%s), %.40q", path, name, text)
+		return nil, newInvalidClosing("Invalid value at '%s' (%s), %.40q", path, name, text)
 	}
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {
 		list, ok := value.([]any)
@@ -240,7 +240,7 @@ func fitObject(fields map[string]any, kind, path string) (map[string]any, error)
 				if path != "" {
 					at = fmt.Sprintf(" at '%s'", path)
 				}
-				return nil, invalid("Invalid JSON payload received. Unknown name %q%s: Cannot find field.", name, at)
+				return nil, newInvalidClosing("Invalid JSON payload received. Unknown name %q%s: Cannot find field.", name, at)
 			}
 		}
 		at := toSnakeCase(key)

@@ -31,7 +31,7 @@ type ContextUpdate struct {
 	Tools             *struct{ Tools []wireTool }
 }
 
-// RealtimeInput is input without turns.
+// RealtimeInput is audio, pictures and text that the client has not divided into turns.
 type RealtimeInput struct {
 	Audio, Video   *Blob
 	MediaChunks    []Blob
@@ -97,21 +97,21 @@ func (b *Blob) IsImage() bool { return len(b.MIMEType) > 6 && b.MIMEType[:6] == 
 
 // PCM returns the samples of an audio blob and their rate, which is 16 kHz by default. Google accepts raw PCM at any
 // rate (ai.google.dev/gemini-api/docs/live-guide). Here the rate is limited by the emulator's resampler.
-func (b *Blob) PCM() ([]int16, int, error) {
+func (b *Blob) PCM() (pcm []int16, rate int, err error) {
 	base, params, err := mime.ParseMediaType(b.MIMEType)
 	if err != nil || !strings.HasPrefix(base, "audio/") {
-		return nil, 0, invalid("Invalid MIME type %q of audio.", b.MIMEType)
+		return nil, 0, newInvalidClosing("Invalid MIME type %q of audio.", b.MIMEType)
 	}
-	rate := 16000
+	rate = 16000
 	if text, given := params["rate"]; given {
 		if rate, err = strconv.Atoi(text); err != nil || rate < 8000 || rate > 96000 {
-			return nil, 0, invalid("Invalid sample rate %q of audio.", text)
+			return nil, 0, newInvalidClosing("Invalid sample rate %q of audio.", text)
 		}
 	}
 	if base != "audio/pcm" && base != "audio/l16" {
-		return nil, 0, invalid("Unsupported MIME type %q: Live takes audio/pcm.", b.MIMEType)
+		return nil, 0, newInvalidClosing("Unsupported MIME type %q: Live takes audio/pcm.", b.MIMEType)
 	}
-	pcm := make([]int16, len(b.Data)/2)
+	pcm = make([]int16, len(b.Data)/2)
 	for i := range pcm {
 		pcm[i] = int16(uint16(b.Data[2*i]) | uint16(b.Data[2*i+1])<<8)
 	}
@@ -121,8 +121,8 @@ func (b *Blob) PCM() ([]int16, int, error) {
 var audioPrefix = []byte(`{"realtimeInput":{"audio":{`)
 
 // Parse parses a message after the setup. If the message is of another protocol, such as OpenAI's session.update, it
-// returns the names of the message's fields in foreign, and no error.
-func Parse(data []byte) (m *Message, foreign []string, err error) {
+// returns the names of the message's fields in foreignFields, and no error.
+func Parse(data []byte) (m *Message, foreignFields []string, err error) {
 	// A fast path for audio in the form that Google's SDKs send.
 	if bytes.HasPrefix(data, audioPrefix) {
 		var m struct {
@@ -136,18 +136,18 @@ func Parse(data []byte) (m *Message, foreign []string, err error) {
 			return &Message{RealtimeInput: &RealtimeInput{Audio: m.RealtimeInput.Audio}}, nil, nil
 		}
 	}
-	if foreign := foreignNames(data); foreign != nil {
+	if foreign := foreignFieldNames(data); foreign != nil {
 		return nil, foreign, nil
 	}
-	tree, err := checkMessage(data, "Message", "")
+	tree, err := decodeAndCheck(data, "Message", "")
 	if err != nil {
 		return nil, nil, err
 	}
 	if _, ok := tree["setup"]; ok {
-		return nil, nil, invalid("Setup message must be the first and only the first message.")
+		return nil, nil, newInvalidClosing("Setup message must be the first and only the first message.")
 	}
 	if len(tree) != 1 {
-		return nil, nil, invalid("Request contains an invalid argument: exactly one message type must be set.")
+		return nil, nil, newInvalidClosing("Request contains an invalid argument: exactly one message type must be set.")
 	}
 	m = new(Message)
 	if err := remarshal(tree, m); err != nil {
@@ -156,8 +156,8 @@ func Parse(data []byte) (m *Message, foreign []string, err error) {
 	return m, nil, nil
 }
 
-// foreignNames returns the names of a message's fields if none of them is a field of the Live API, else nil.
-func foreignNames(data []byte) []string {
+// foreignFieldNames returns the names of a message's fields if none of them is a field of the Live API, else nil.
+func foreignFieldNames(data []byte) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil || len(fields) == 0 {
 		return nil
@@ -170,15 +170,15 @@ func foreignNames(data []byte) []string {
 	return slices.Sorted(maps.Keys(fields))
 }
 
-// ParseSetup parses the first message of a client, and returns the fields of its setup.
-func ParseSetup(data []byte) (map[string]any, error) {
-	tree, err := checkMessage(data, "Message", "")
+// ParseSetupMessage parses the first message of a client, and returns the fields of its setup.
+func ParseSetupMessage(data []byte) (map[string]any, error) {
+	tree, err := decodeAndCheck(data, "Message", "")
 	if err != nil {
 		return nil, err
 	}
 	fields, ok := tree["setup"].(map[string]any)
 	if !ok || len(tree) != 1 {
-		return nil, invalid("The first message must be a setup message, and nothing else.")
+		return nil, newInvalidClosing("The first message must be a setup message, and nothing else.")
 	}
 	return fields, nil
 }
@@ -200,14 +200,14 @@ func Encode(message any) []byte {
 	return append(data, '\n')
 }
 
-// maxIndented is the greatest depth of a message that is indented. Otherwise 20 KB of brackets would become 200 MB of
-// spaces.
+// maxIndented is the nesting depth up to which messages are indented. Without this limit, the indentation of 20 KB of
+// brackets would take 200 MB of spaces.
 const maxIndented = 100
 
 // nestingDepth returns the nesting depth of a JSON text.
 func nestingDepth(data []byte) (most int) {
 	level := 0
-	eachPunctuation(data, func(c byte) {
+	eachByteOutsideStrings(data, func(c byte) {
 		switch c {
 		case '[', '{':
 			level++
@@ -219,11 +219,11 @@ func nestingDepth(data []byte) (most int) {
 	return most
 }
 
-// CountValues returns an upper bound of the number of values in a JSON text, without allocating. [Decode] needs 50
-// bytes per value.
+// CountValues returns an upper bound of the number of values in a JSON text, without allocating.
+// Callers check it before [Decode], which needs 50 bytes per value.
 func CountValues(data []byte) int {
 	values := 1
-	eachPunctuation(data, func(c byte) {
+	eachByteOutsideStrings(data, func(c byte) {
 		if c == ',' || c == '[' || c == '{' {
 			values++
 		}
@@ -231,8 +231,8 @@ func CountValues(data []byte) int {
 	return values
 }
 
-// eachPunctuation calls f for each byte of a JSON text outside its strings.
-func eachPunctuation(data []byte, f func(byte)) {
+// eachByteOutsideStrings calls f for each byte of a JSON text outside its strings.
+func eachByteOutsideStrings(data []byte, f func(byte)) {
 	inString := false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {

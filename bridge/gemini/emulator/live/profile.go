@@ -43,10 +43,10 @@ type Traits struct {
 
 // Wire describes the form of the messages of a family of models, according to recordings of real sessions.
 type Wire struct {
-	// EmptyMessages is set if {} is sent before the parts of a voice, and {"serverContent":{}} before a turn.
+	// EmptyMessages is set if the server sends {} before the parts of a voice, and {"serverContent":{}} before a turn.
 	EmptyMessages bool
 
-	// OneTranscript is set if the transcript of a user's speech is one message, which is sent before ACTIVITY_END.
+	// OneTranscript is set if the transcript of a user's speech is a single message, which is sent before ACTIVITY_END.
 	OneTranscript bool
 
 	NoActivity        bool // voiceActivity is not sent
@@ -57,8 +57,8 @@ type Wire struct {
 	// OneSampleFirst is set if the first part of some answers has only one sample.
 	OneSampleFirst bool
 
-	// HandleInterval is the interval at which handles are sent while audio arrives, even if none were requested. It is
-	// measured by the length of the audio. 0 means that there are no such handles.
+	// HandleInterval is the interval at which the server sends handles while audio arrives, even to clients that have
+	// not requested any. The interval is measured by the length of the audio. 0 disables these handles.
 	HandleInterval time.Duration
 
 	LongHandles bool // a handle is base64 of about 60 characters, instead of a UUID
@@ -150,22 +150,22 @@ var profiles = []profile{
 // shutDown lists Live models that were shut down.
 var shutDown = []string{"gemini-live-2.5-flash-preview"}
 
-// trimModel removes "models/", or the path before a Vertex model, from a model's name.
-func trimModel(name string) string {
+// shortModelName removes "models/", or the path before a Vertex model, from a model's name.
+func shortModelName(name string) string {
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
 // profileOf returns the profile of the model with this name. If Google does not have the model at this endpoint, it
 // returns the error of Google's server.
-func profileOf(name string, at Endpoint) (profile, error) {
-	model := trimModel(name)
+func profileOf(name string, endpoint Endpoint) (profile, error) {
+	model := shortModelName(name)
 	i := slices.IndexFunc(profiles, func(p profile) bool { return strings.HasPrefix(model, p.prefix) })
 	isKnown := i >= 0 && !slices.Contains(shutDown, model)
-	if at.Vertex {
+	if endpoint.Vertex {
 		parts := strings.Split(name, "/")
 		if len(parts) != 8 || !strings.HasSuffix(strings.TrimSuffix(name, model), "/publishers/google/models/") ||
 			parts[0] != "projects" || parts[2] != "locations" {
-			return profile{}, invalid("Invalid resource name: must be projects/P/locations/L/publishers/google/models/M.")
+			return profile{}, newInvalidClosing("Invalid resource name: must be projects/P/locations/L/publishers/google/models/M.")
 		}
 		if !isKnown || !profiles[i].vertex {
 			return profile{}, &Closing{ClosePolicy, "Publisher model was not found or your project does not have access to it."}
@@ -175,16 +175,17 @@ func profileOf(name string, at Endpoint) (profile, error) {
 	if !isKnown || !profiles[i].gemini {
 		return profile{}, &Closing{
 			ClosePolicy,
-			name + " is not found for API version " + at.Version + ", or is not supported for bidiGenerateContent.",
+			name + " is not found for API version " + endpoint.Version + ", or is not supported for bidiGenerateContent.",
 		}
 	}
 	if name != "models/"+model {
-		return profile{}, invalid("Invalid model name %q: must be models/NAME.", name)
+		return profile{}, newInvalidClosing("Invalid model name %q: must be models/NAME.", name)
 	}
 	return profiles[i], nil
 }
 
-// checkThinking returns the error with which Google rejects a thinkingConfig. c may be nil.
+// checkThinking returns the error with which Google rejects a thinkingConfig, or nil if Google accepts it. c is nil if
+// the setup has no thinkingConfig.
 func (p *profile) checkThinking(c *thinkingConfig) error {
 	level := ""
 	if c != nil && c.ThinkingLevel != "THINKING_LEVEL_UNSPECIFIED" {
@@ -193,23 +194,23 @@ func (p *profile) checkThinking(c *thinkingConfig) error {
 	switch {
 	case p.thinking == noThinking && c != nil: // models/gemini-3.8-live requires that thinkingConfig is left out
 		if level == "" {
-			return invalid("Thinking is not supported for this model.")
+			return newInvalidClosing("Thinking is not supported for this model.")
 		}
-		return invalid("Thinking level is not supported for this model.") // recorded in September 2026
+		return newInvalidClosing("Thinking level is not supported for this model.") // recorded in September 2026
 	case p.thinking == budgetOnly && level != "": // Roo-Code #10700
-		return invalid("Thinking level is not supported for this model.")
+		return newInvalidClosing("Thinking level is not supported for this model.")
 	case p.thinking == needsLevel && level == "": // models/gemini-3.8-live-extended-thinking
-		return invalid("Thinking level must be specified for this model")
+		return newInvalidClosing("Thinking level must be specified for this model")
 	case p.thinking == needsLevel && level == "MINIMAL": // from the same page; the wording is from vellum-assistant #32687
-		return invalid("Thinking level MINIMAL is not supported for this model.")
+		return newInvalidClosing("Thinking level MINIMAL is not supported for this model.")
 	case level != "" && c.ThinkingBudget != nil: // docs/gemini-3: a request with both gets status 400
-		return invalid("Thinking level and thinking budget cannot be used together.")
+		return newInvalidClosing("Thinking level and thinking budget cannot be used together.")
 	}
 	return nil
 }
 
-// endpointPath matches the path of the Live API, after any prefix. The Gemini API has a version in it, and a second
-// method for ephemeral tokens. Vertex AI has a slash instead of a dot.
+// endpointPath matches the path of the Live API, after any prefix. The paths of the two APIs differ: that of the Gemini
+// API may end with "Constrained", for ephemeral tokens, and Vertex AI has a slash instead of a dot before the method.
 var endpointPath = regexp.MustCompile(`/ws/google\.(?:ai\.generativelanguage\.(v1|v1beta|v1alpha)\.GenerativeService|` +
 	`cloud\.aiplatform\.(v1|v1beta1)\.LlmBidiService)[./]BidiGenerateContent(Constrained)?$`)
 
@@ -221,7 +222,7 @@ type Endpoint struct {
 }
 
 // EndpointOf returns the endpoint that a URL path belongs to. It returns false for other paths.
-func EndpointOf(urlPath string) (Endpoint, bool) {
+func EndpointOf(urlPath string) (e Endpoint, ok bool) {
 	m := endpointPath.FindStringSubmatch(urlPath)
 	if m == nil {
 		return Endpoint{}, false

@@ -66,21 +66,22 @@ type wireSetup struct {
 	HistoryConfig                                     struct{ InitialHistoryInClientContent bool }
 }
 
-// ReadSetup validates a setup, as [ParseSetup] returns it. Its errors are Closings, like those of ParseSetup, Parse and the checks.
-func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
+// BuildSetup validates the fields of a setup, as [ParseSetupMessage] returns them. Its errors are Closings, like those of
+// ParseSetupMessage, Parse and the checks.
+func BuildSetup(fields map[string]any, endpoint Endpoint) (Setup, error) {
 	var w wireSetup
-	if err := remarshal(tree, &w); err != nil {
+	if err := remarshal(fields, &w); err != nil {
 		return Setup{}, NewClosing(CloseInvalid, "")
 	}
-	p, err := profileOf(w.Model, at)
+	p, err := profileOf(w.Model, endpoint)
 	if err != nil {
 		return Setup{}, err
 	}
 	s := Setup{
-		Model:            trimModel(w.Model),
+		Model:            shortModelName(w.Model),
 		Traits:           p.Traits,
 		profile:          p,
-		at:               at,
+		at:               endpoint,
 		Instruction:      w.SystemInstruction.Text(),
 		Text:             slices.Contains(w.GenerationConfig.ResponseModalities, "TEXT"),
 		InputTranscript:  w.InputAudioTranscription != nil,
@@ -95,7 +96,7 @@ func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
 		affective:        w.GenerationConfig.EnableAffectiveDialog != nil && *w.GenerationConfig.EnableAffectiveDialog && p.proactive,
 	}
 	for _, problem := range []error{
-		w.checkModalities(p, at), p.checkThinking(w.GenerationConfig.ThinkingConfig), w.checkExtras(p, at), w.checkBackend(at),
+		w.checkModalities(p, endpoint), p.checkThinking(w.GenerationConfig.ThinkingConfig), w.checkExtras(p, endpoint), w.checkBackend(endpoint),
 	} {
 		if problem != nil {
 			return Setup{}, problem
@@ -105,44 +106,46 @@ func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
 	return s, err
 }
 
-func (w *wireSetup) checkModalities(p profile, at Endpoint) error {
+func (w *wireSetup) checkModalities(p profile, endpoint Endpoint) error {
 	for _, m := range w.GenerationConfig.ResponseModalities {
 		switch {
-		case m == "AUDIO", m == "MODALITY_UNSPECIFIED", m == "TEXT" && p.text, m == "VIDEO" && p.video && at.Vertex && w.AvatarConfig != nil:
+		case m == "AUDIO", m == "MODALITY_UNSPECIFIED", m == "TEXT" && p.text:
+		case m == "VIDEO" && p.video && endpoint.Vertex && w.AvatarConfig != nil:
 		default: // python-genai #1780 for TEXT; the wording is that of generateContent
-			return invalid("The requested combination of response modalities (%s) is not supported by the model. %s accepts: AUDIO", m, w.Model)
+			return newInvalidClosing("The requested combination of response modalities (%s) is not supported by the model. %s accepts: AUDIO",
+				m, w.Model)
 		}
 	}
 	return nil
 }
 
-// checkExtras rejects proactivity and affective dialog where they are not supported. Only v1alpha has them; other
-// versions report unknown names (js-genai #696). For gemini-3.1-flash-live no answer at all was reported
-// (PatterAI/Patter #210).
-func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
+// checkExtras rejects proactivity and affective dialog where they are not supported. On the Gemini API, only v1alpha
+// has these fields, and other versions reject them as unknown names (js-genai #696). A user reported that
+// gemini-3.1-flash-live does not answer a setup with them (PatterAI/Patter #210).
+func (w *wireSetup) checkExtras(p profile, endpoint Endpoint) error {
 	const unknown = `Invalid JSON payload received. Unknown name "%s" at '%s': Cannot find field.`
-	isSupported := at.Version == "v1alpha" || at.Vertex && at.Version == "v1beta1"
+	isSupported := endpoint.Version == "v1alpha" || endpoint.Vertex && endpoint.Version == "v1beta1"
 	proactivity, dialog := w.Proactivity, w.GenerationConfig.EnableAffectiveDialog
 	switch {
 	case proactivity != nil && !isSupported:
-		return invalid(unknown, "proactivity", "setup")
+		return newInvalidClosing(unknown, "proactivity", "setup")
 	case dialog != nil && !isSupported:
-		return invalid(unknown, "enableAffectiveDialog", "setup.generation_config")
-	// Documented in models/gemini-3.8-live.
+		return newInvalidClosing(unknown, "enableAffectiveDialog", "setup.generation_config")
+	// Google documents this rule on the page models/gemini-3.8-live.
 	case proactivity != nil && p.proactive && proactivity.ProactiveAudio != nil && !*proactivity.ProactiveAudio:
-		return invalid("Proactive audio cannot be disabled for this model.")
+		return newInvalidClosing("Proactive audio cannot be disabled for this model.")
 	case proactivity != nil && !p.alphaExtras && !p.proactive:
-		return invalid("Proactive audio is not supported for this model.")
+		return newInvalidClosing("Proactive audio is not supported for this model.")
 	case dialog != nil && *dialog && !p.alphaExtras && !p.proactive:
-		return invalid("Affective dialog is not supported for this model.")
+		return newInvalidClosing("Affective dialog is not supported for this model.")
 	}
 	return nil
 }
 
 // checkBackend rejects fields that only the other backend supports (genai v1.77, live_converters.go).
-func (w *wireSetup) checkBackend(at Endpoint) error {
-	if at.Vertex {
-		// Measured by MemberJunction.
+func (w *wireSetup) checkBackend(endpoint Endpoint) error {
+	if endpoint.Vertex {
+		// MemberJunction measured that Vertex AI rejects this value.
 		if w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" {
 			return NewClosing(CloseInvalid, "")
 		}
@@ -184,25 +187,25 @@ func (s *Setup) Update(u *ContextUpdate) error {
 // FunctionNames returns the names of the declared functions, sorted.
 func (s *Setup) FunctionNames() []string { return slices.Sorted(maps.Keys(s.Functions)) }
 
-// readTools returns the declared functions, and whether the calls of each block. Its errors have the wording of
-// generateContent.
-func readTools(tools []wireTool, p profile, path string) (map[string]bool, error) {
+// readTools returns a map with the names of the declared functions. The value is true if the model waits for the
+// results of the function's calls. The errors of readTools have the wording of generateContent.
+func readTools(tools []wireTool, p profile, path string) (functionBlocks map[string]bool, err error) {
 	functions := make(map[string]bool)
 	for i, tool := range tools {
-		// Search and functions in one tool were reported to end the session with 1011.
+		// Users reported that a tool with both search and functions ends the session with 1011.
 		if tool.GoogleSearch != nil && tool.FunctionDeclarations != nil {
 			return nil, NewClosing(CloseInternal, "")
 		}
 		for j, f := range tool.FunctionDeclarations {
 			if f.Name == "" {
-				return nil, invalid("Invalid function name at '%s[%d].function_declarations[%d]'.", path, i, j)
+				return nil, newInvalidClosing("Invalid function name at '%s[%d].function_declarations[%d]'.", path, i, j)
 			}
 			if _, twice := functions[f.Name]; twice {
-				return nil, invalid("Duplicate function declaration found: %s", f.Name)
+				return nil, newInvalidClosing("Duplicate function declaration found: %s", f.Name)
 			}
-			// Documented in models/gemini-3.8-live-extended-thinking.
+			// Google documents this rule on the page models/gemini-3.8-live-extended-thinking.
 			if f.Behavior == "BLOCKING" && p.asyncOnly {
-				return nil, invalid("Blocking function calls are not supported for this model.")
+				return nil, newInvalidClosing("Blocking function calls are not supported for this model.")
 			}
 			if f.Parameters != nil {
 				if err := checkParameters(f.Parameters, fmt.Sprintf("%s[%d].function_declarations[%d].parameters", path, i, j)); err != nil {
@@ -215,66 +218,66 @@ func readTools(tools []wireTool, p profile, path string) (map[string]bool, error
 	return functions, nil
 }
 
-// checkParameters rejects schemas that generateContent was reported to reject: an object without properties
-// (langchain-google #463), an array without items, and a missing type (gitlab-mcp #166).
-func checkParameters(s map[string]any, at string) error {
+// checkParameters rejects three kinds of schemas that generateContent rejects, according to users: an object without
+// properties (langchain-google #463), an array without items, and a missing type (gitlab-mcp #166).
+func checkParameters(s map[string]any, path string) error {
 	properties, _ := s["properties"].(map[string]any)
 	items, _ := s["items"].(map[string]any)
 	options, _ := s["anyOf"].([]any)
 	switch {
 	case len(options) > 0:
 	case s["type"] == nil || s["type"] == "TYPE_UNSPECIFIED":
-		return invalid("%s: schema didn't specify the schema type field.", at)
+		return newInvalidClosing("%s: schema didn't specify the schema type field.", path)
 	case s["type"] == "OBJECT" && len(properties) == 0:
-		return invalid("%s.properties: should be non-empty for OBJECT type", at)
+		return newInvalidClosing("%s.properties: should be non-empty for OBJECT type", path)
 	case s["type"] == "ARRAY" && items == nil:
-		return invalid("%s.items: missing field.", at)
+		return newInvalidClosing("%s.items: missing field.", path)
 	}
 	for i, option := range options {
 		if o, ok := option.(map[string]any); ok {
-			if err := checkParameters(o, fmt.Sprintf("%s.any_of[%d]", at, i)); err != nil {
+			if err := checkParameters(o, fmt.Sprintf("%s.any_of[%d]", path, i)); err != nil {
 				return err
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		if p, ok := properties[name].(map[string]any); ok {
-			if err := checkParameters(p, fmt.Sprintf("%s.properties[%s]", at, name)); err != nil {
+			if err := checkParameters(p, fmt.Sprintf("%s.properties[%s]", path, name)); err != nil {
 				return err
 			}
 		}
 	}
 	if items != nil {
-		return checkParameters(items, at+".items")
+		return checkParameters(items, path+".items")
 	}
 	return nil
 }
 
-// Check rejects a message that does not fit the setup. If seeding is set, the turns of the message are the initial
-// history. The results of calls are checked by CheckResponse.
-func (s *Setup) Check(m *Message, seeding bool) error {
+// CheckMessage rejects a message that does not fit the setup. isHistory means that the turns of the message are the
+// initial history. CheckMessage does not check results of calls; CheckResponse does.
+func (s *Setup) CheckMessage(m *Message, isHistory bool) error {
 	switch {
 	case s.affective:
-		// Affective dialog was removed (ai.google.dev/gemini-api/docs/models/gemini-3.8-live). It was reported to be
-		// refused only at the first message.
-		return invalid("Affective dialog is not supported for this model.")
+		// Google has removed affective dialog (ai.google.dev/gemini-api/docs/models/gemini-3.8-live). According to a
+		// report, Google's server accepts a setup with it, and rejects the first message after the setup.
+		return newInvalidClosing("Affective dialog is not supported for this model.")
 	case m.RealtimeInput != nil:
 		return s.checkRealtime(m.RealtimeInput)
 	case m.ClientContent != nil:
-		return s.checkTurns(m.ClientContent.Turns, seeding)
+		return s.checkTurns(m.ClientContent.Turns, isHistory)
 	}
 	return nil
 }
 
-func (s *Setup) checkTurns(turns []Content, seeding bool) error {
-	if s.profile.noContent && !seeding { // the model accepts realtimeInput.text instead: livekit/agents #5251, adk-python #5076
-		return invalid("Request contains an invalid argument.")
+func (s *Setup) checkTurns(turns []Content, isHistory bool) error {
+	if s.profile.noContent && !isHistory { // the model accepts realtimeInput.text instead: livekit/agents #5251, adk-python #5076
+		return newInvalidClosing("Request contains an invalid argument.")
 	}
 	for _, t := range turns {
 		switch {
 		case t.Role == "user", t.Role == "" && !s.profile.needsRole, t.Role == "model", t.Role == "system" && s.at.Vertex:
 		default: // a system turn was reported to close with 1007; the wording is that of generateContent
-			return invalid("Please use a valid role: user, model.")
+			return newInvalidClosing("Please use a valid role: user, model.")
 		}
 		if err := t.checkAudio(); err != nil {
 			return err
@@ -283,14 +286,15 @@ func (s *Setup) checkTurns(turns []Content, seeding bool) error {
 	return nil
 }
 
-// checkRealtime rejects audioStreamEnd if the client marks activities, and activityStart and activityEnd if the server
-// detects activities: ai.google.dev/api/live#BidiGenerateContentRealtimeInput.
+// checkRealtime rejects activity messages that do not fit the setup. If the client marks activities, it rejects
+// audioStreamEnd. If the server detects activities, it rejects activityStart and activityEnd:
+// ai.google.dev/api/live#BidiGenerateContentRealtimeInput.
 func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	switch {
 	case s.Manual && in.AudioStreamEnd:
-		return invalid("audio_stream_end is only supported with automatic activity detection.")
+		return newInvalidClosing("audio_stream_end is only supported with automatic activity detection.")
 	case !s.Manual && !s.IgnoredMarks && (in.ActivityStart != nil || in.ActivityEnd != nil):
-		return invalid("Explicit activity control is not supported when automatic activity detection is enabled.")
+		return newInvalidClosing("Explicit activity control is not supported when automatic activity detection is enabled.")
 	}
 	return nil
 }
@@ -300,7 +304,7 @@ func (s *Setup) checkRealtime(in *RealtimeInput) error {
 func (s *Setup) CheckResponse(r FunctionResponse) error {
 	switch {
 	case r.Scheduling != "" && s.profile.noScheduling:
-		return invalid("Function response scheduling is not supported for this model.")
+		return newInvalidClosing("Function response scheduling is not supported for this model.")
 	case r.WillContinue && s.at.Vertex:
 		return NewClosing(CloseInvalid, "")
 	}

@@ -21,7 +21,7 @@ import (
 	"voxgate/internal/testkit/mediatest"
 )
 
-// linkSettings changes the link: one JSON line on stdin. A direction that is missing has no impairment.
+// linkSettings is one JSON line on stdin, which changes the link. A direction without a field has no impairment.
 type linkSettings struct {
 	Up   mediatest.Impairment `json:"up"`   // from the first namespace to the second
 	Down mediatest.Impairment `json:"down"` // from the second namespace to the first
@@ -29,7 +29,7 @@ type linkSettings struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := serve(ctx, os.Stdin, os.Stdout)
+	err := runLink(ctx, os.Stdin, os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "link:", err)
@@ -37,9 +37,9 @@ func main() {
 	}
 }
 
-// serve connects two namespaces by a bad network, and applies settings from stdin until its end. It prints {"ends": …}
+// runLink connects two namespaces by a bad network, and applies settings from stdin until its end. It prints {"ends": …}
 // after each change, or {"impossible": reason}.
-func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
+func runLink(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	out := json.NewEncoder(stdout)
 	if err := checkLinkPossible(); err != nil {
 		return out.Encode(map[string]string{"impossible": err.Error()})
@@ -66,8 +66,8 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 		}
 		select {
 		case o := <-orders:
-			l.pipes[0].Set(o.Up)
-			l.pipes[1].Set(o.Down)
+			l.pipes[0].SetImpairment(o.Up)
+			l.pipes[1].SetImpairment(o.Down)
 		case err := <-ended:
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -79,8 +79,8 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	}
 }
 
-// link is a network of two namespaces. The namespaces must have no other link, because the kernel could route replies over
-// that one.
+// link connects two network namespaces. They must have no other link, because the kernel could route replies over that
+// link.
 type link struct {
 	ends    [2]linkEnd // packets from the first end go up
 	pipes   [2]*mediatest.Pipe
@@ -111,19 +111,19 @@ func checkLinkPossible() error {
 }
 
 // openLink creates two namespaces, whose names begin with prefix, and a perfect link. It needs root. The caller must
-// close it, also after an error.
+// close the link, even if openLink returns an error.
 func openLink(prefix string, seed uint64) (*link, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &link{stop: stop}
 	for i, side := range []string{"a", "b"} {
 		// 10.97/16 is private (RFC 1918) and not visible outside the namespaces.
 		end := linkEnd{Namespace: prefix + "-" + side, Addr: netip.AddrFrom4([4]byte{10, 97, 0, byte(i + 1)})}
-		err := ip("netns", "add", end.Namespace)
+		err := runIP("netns", "add", end.Namespace)
 		if err != nil {
 			return l, err
 		}
 		l.ends[i] = end
-		if l.devices[i], err = openDevice(prefix+side, end); err != nil {
+		if l.devices[i], err = createTUN(prefix+side, end); err != nil {
 			return l, err
 		}
 	}
@@ -157,14 +157,14 @@ func (l *link) close() error {
 	l.running.Wait()
 	for _, end := range l.ends {
 		if end.Namespace != "" {
-			errs = append(errs, ip("netns", "delete", end.Namespace))
+			errs = append(errs, runIP("netns", "delete", end.Namespace))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// openDevice creates a TUN device, moves it into its namespace, and returns its file.
-func openDevice(name string, end linkEnd) (*os.File, error) {
+// createTUN creates a TUN device, moves it into its namespace, and returns its file.
+func createTUN(name string, end linkEnd) (*os.File, error) {
 	const mtu = "1400" // a little below Ethernet's, as on many real paths
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -186,14 +186,14 @@ func openDevice(name string, end linkEnd) (*os.File, error) {
 		{"-n", end.Namespace, "addr", "add", netip.PrefixFrom(end.Addr, 24).String(), "dev", name},
 		{"-n", end.Namespace, "link", "set", "dev", name, "mtu", mtu, "up"},
 	} {
-		if err := ip(args...); err != nil {
+		if err := runIP(args...); err != nil {
 			return nil, errors.Join(err, device.Close())
 		}
 	}
 	return device, nil
 }
 
-func ip(args ...string) error {
+func runIP(args ...string) error {
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}

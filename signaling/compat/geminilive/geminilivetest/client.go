@@ -3,11 +3,9 @@ package geminilivetest
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/internal/testkit"
 	"voxgate/signaling"
@@ -25,18 +23,13 @@ const Path = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGene
 // Serve returns an option that adds the endpoint for Google's own clients, with a model that follows a scenario.
 func Serve(t testing.TB, scenario emulator.Scenario, seen *testkit.SeenByModel) testkit.Option {
 	t.Helper()
-	o := emulator.Options{Espeak: emulator.NoVoice, Scenario: scenario}
+	o := emulator.Options{Scenario: scenario}
 	if seen != nil {
 		o.Observe = seen.Record
 	}
-	model := emulator.New(o)
-	up := httptest.NewServer(model)
-	t.Cleanup(func() {
-		model.Close()
-		up.Close()
-	})
+	model := testkit.StartModel(t, o)
 	return func(d *testkit.Endpoints, ho *bridge.Options) {
-		ho.Client = &api.Client{BaseURL: up.URL}
+		ho.Client = model
 		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			server := geminilive.Server{Host: host, Secrets: &access.Secrets{Store: store.NewMemory(), Logger: d.Logger}, Logger: d.Logger}
 			return server.Endpoints()

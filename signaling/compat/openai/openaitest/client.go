@@ -20,15 +20,14 @@ import (
 	"voxgate/signaling/rtc"
 	"voxgate/store"
 
-	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 )
 
 // Serve adds the endpoints for clients of OpenAI's Realtime API.
-func Serve(d *testkit.Endpoints, o *bridge.Options) { ServeAt(store.NewMemory())(d, o) }
+func Serve(d *testkit.Endpoints, o *bridge.Options) { ServeWithStore(store.NewMemory())(d, o) }
 
-// ServeAt returns an option like Serve that keeps client secrets in a shared store.
-func ServeAt(shared store.Store) testkit.Option {
+// ServeWithStore returns an option that adds the same endpoints as Serve, but keeps client secrets in a shared store.
+func ServeWithStore(shared store.Store) testkit.Option {
 	return func(d *testkit.Endpoints, _ *bridge.Options) {
 		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			secrets := &access.Secrets{Store: shared, Logger: d.Logger}
@@ -46,7 +45,7 @@ type Client struct {
 	Send func(event string)
 }
 
-func readRealtime(t testing.TB, raw []byte) testkit.Message {
+func parseEvent(t testing.TB, raw []byte) testkit.Message {
 	m := testkit.Message{Payload: raw}
 	if err := json.Unmarshal(raw, &m); err != nil {
 		t.Errorf("not JSON: %s", raw)
@@ -62,9 +61,9 @@ func Dial(t testing.TB, g *testkit.Gateway, query string, header http.Header) *C
 	if !strings.HasPrefix(query, "/") {
 		query = "/v1/realtime" + query
 	}
-	read := func(_ int, raw []byte) testkit.Message { return readRealtime(t, raw) }
+	read := func(_ int, raw []byte) testkit.Message { return parseEvent(t, raw) }
 	realtimeClient.Client = testkit.DialProtocol(t, g.URL+query, header, read)
-	realtimeClient.Send = func(event string) { realtimeClient.SendFrame(websocket.TextMessage, []byte(event)) }
+	realtimeClient.Send = realtimeClient.SendTextFrame
 	return realtimeClient
 }
 
@@ -120,8 +119,8 @@ type realtimeResponse struct {
 	}
 }
 
-// SpokenText returns the text of a response.
-func (r realtimeResponse) SpokenText() (text string) {
+// OutputText returns the text of a response.
+func (r realtimeResponse) OutputText() (text string) {
 	for _, o := range r.Output {
 		for _, c := range o.Content {
 			text += c.Text + c.Transcript
@@ -146,7 +145,7 @@ func DialCall(
 	}
 	channel.OnMessage(func(m webrtc.DataChannelMessage) {
 		realtimeClient.WaitWhileStalled()
-		realtimeClient.AddMessage(readRealtime(t, m.Data))
+		realtimeClient.AddMessage(parseEvent(t, m.Data))
 	})
 	realtimeClient.Send = func(event string) {
 		if err := channel.SendText(event); err != nil {
@@ -179,7 +178,8 @@ func DialCall(
 	return realtimeClient, p, id
 }
 
-// FormRequest returns a function that builds the form with which a call is started: it has this session and the function's SDP offer.
+// FormRequest returns a function that builds the form with which a client starts a call. The form contains this
+// session, and the SDP offer that is passed to the function.
 func FormRequest(session string) func(string) (string, io.Reader) {
 	return func(sdp string) (string, io.Reader) {
 		var body bytes.Buffer

@@ -17,35 +17,35 @@ import (
 // textItem is the event of a typed message.
 const textItem = `{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"%s"}]}}`
 
-// ManualSession is a session whose client says itself where a question ends.
+// ManualSession is a session in which the client marks the end of each question.
 const ManualSession = `{"type":"realtime","audio":{"input":{"turn_detection":null}}}`
 
 // Conformance holds clients of the Realtime API for the conformance tests.
 var Conformance = testkit.Conformance{
 	Name:    "openai",
 	Serve:   func(*testing.T) testkit.Option { return Serve },
-	Talkers: map[string]testkit.Talker{"openai": {Begin: talk}, "openai calls": {Begin: talkByWebRTC}},
+	Talkers: map[string]testkit.Talker{"openai": {Begin: dialSpeaker}, "openai calls": {Begin: dialSpeakerByWebRTC}},
 	SoundClients: map[string]testkit.SoundClient{
-		"openai": {Begin: beginSound(`{"type":"realtime"}`, `{"type":"input_audio_buffer.commit"}`)},
+		"openai": {Begin: soundCallDialer(`{"type":"realtime"}`, `{"type":"input_audio_buffer.commit"}`)},
 		"openai, by hand": {
-			Begin:       beginSound(ManualSession, `{"type":"input_audio_buffer.commit"}`, `{"type":"response.create"}`),
+			Begin:       soundCallDialer(ManualSession, `{"type":"input_audio_buffer.commit"}`, `{"type":"response.create"}`),
 			ManualTurns: true,
 		},
 	},
-	AnswerOffer: answerOffer, NeedsAudio: true,
+	PostOffer: postOffer, NeedsAudio: true,
 	FillQueues: map[string]func(*testing.T, *testkit.Gateway) func(){
 		"openai, by socket": fillQueues, "openai, by WebRTC": fillQueuesByWebRTC,
 	},
 	Malformed: []testkit.Malformed{{Name: "events of OpenAI's clients", Logs: 4, Send: sendMalformed}},
 	Floods: []testkit.Flood{
-		{Name: "OpenAI: sound of 9 MB", Every: time.Second / 30, Long: true, Dial: flood(
+		{Name: "OpenAI: sound of 9 MB", Every: time.Second / 30, Long: true, Dial: flooderDialer(
 			`{"type":"input_audio_buffer.append","audio":"` + strings.Repeat("A", 9<<20) + `"}`)},
-		{Name: "OpenAI: items, sessions and nonsense", Dial: flood(
+		{Name: "OpenAI: items, sessions and nonsense", Dial: flooderDialer(
 			fmt.Sprintf(textItem, "Hi"),
 			`{"type":"session.update","session":{"type":"realtime","tools":[`+
 				testkit.RepeatJSON(2000, `{"type":"function","name":"f","parameters":{"type":"object"}}`)+`]}}`,
 			`{"type":"nonsense"}`)},
-		{Name: "OpenAI: events by a data channel", Dial: floodChannel},
+		{Name: "OpenAI: events by a data channel", Dial: dialChannelFlooder},
 	},
 	StartPaths: map[string]string{"/v1/realtime/calls": "application/sdp", "/v1/realtime/client_secrets": "application/json"},
 }
@@ -55,13 +55,13 @@ func dial(t *testing.T, l *testkit.LockedGateway, token string) *Client {
 	return Dial(t, l.Gateway, "?model=gpt-realtime", http.Header{"Authorization": {"Bearer " + token}})
 }
 
-func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
+func dialSpeaker(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
 	c := dial(t, l, token)
 	c.ConfigureSession(`{"type":"realtime"}`)
 	return testkit.NewSocketSpeaker(c.Client, "", fmt.Sprintf(textItem, "More."), `{"type":"response.create"}`)
 }
 
-func talkByWebRTC(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
+func dialSpeakerByWebRTC(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
 	c, p, _ := DialCall(t, l.Gateway, token, nil)
 	c.ConfigureSession(`{"type":"realtime"}`)
 	s := testkit.NewPhoneSpeaker(p)
@@ -74,8 +74,8 @@ func talkByWebRTC(t *testing.T, l *testkit.LockedGateway, token string) testkit.
 	return s
 }
 
-// beginSound returns a function that begins a call with this session. ends are the events that end a question.
-func beginSound(session string, ends ...string) func(*testing.T, *testkit.LockedGateway, string) testkit.SoundCall {
+// soundCallDialer returns a function that begins a call with this session. ends are the events that end a question.
+func soundCallDialer(session string, ends ...string) func(*testing.T, *testkit.LockedGateway, string) testkit.SoundCall {
 	return func(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
 		c := dial(t, l, token)
 		c.ConfigureSession(session)
@@ -94,7 +94,7 @@ func beginSound(session string, ends ...string) func(*testing.T, *testkit.Locked
 	}
 }
 
-func answerOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
+func postOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
 	const path = "/v1/realtime/calls"
 	resp, text := testkit.SendHTTP(
 		t, http.MethodPost, g.HTTP+path, offer, "Content-Type", "application/sdp", "Authorization", "Bearer x",
@@ -142,7 +142,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 		`{"type":"input_audio_buffer.append","audio":"AAAA"}`,
 	) {
 		cases++
-		c.SendFrame(websocket.TextMessage, []byte(bad))
+		c.SendTextFrame(bad)
 	}
 	c.SendFrame(websocket.BinaryMessage, []byte{0})
 	c.Send(`{"type":"input_audio_buffer.clear"}`)
@@ -151,7 +151,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 	return cases
 }
 
-func flood(events ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
+func flooderDialer(events ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
 	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 		c := Dial(t, g, "?model=gpt-realtime", nil)
 		c.AwaitEvent("session.created")
@@ -159,7 +159,7 @@ func flood(events ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder 
 	}
 }
 
-func floodChannel(t *testing.T, g *testkit.Gateway) testkit.Flooder {
+func dialChannelFlooder(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 	c, p, _ := DialCall(t, g, "", FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
 	c.AwaitEvent("session.created")
 	event := `{"type":"nonsense","event_id":"` + strings.Repeat("A", 60<<10) + `"}`

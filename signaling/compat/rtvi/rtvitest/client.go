@@ -26,8 +26,8 @@ func Serve(d *testkit.Endpoints, _ *bridge.Options) {
 	})
 }
 
-// Client is an RTVI client. It reads the data of a message as the payload of testkit's. Messages of the transport have the
-// type "signalling".
+// Client is an RTVI client. The payload of its [testkit.Message] is the data of the RTVI message. Messages of the
+// transport have the type "signalling".
 type Client struct {
 	*testkit.Client
 	Phone *testkit.Phone
@@ -102,9 +102,9 @@ func (c *Client) PostOffer(g *testkit.Gateway, path, token, moreFields string) (
 }
 
 // New returns an unconnected client.
-func New(t *testing.T) *Client { return newRTVI(t, testkit.PhoneOptions{}) }
+func New(t *testing.T) *Client { return newClient(t, testkit.PhoneOptions{}) }
 
-func newRTVI(t *testing.T, o testkit.PhoneOptions) *Client {
+func newClient(t *testing.T, o testkit.PhoneOptions) *Client {
 	rtviClient := &Client{Client: &testkit.Client{Inbox: testkit.NewInbox(t)}}
 	rtviClient.Phone = testkit.NewPhone(t, rtviClient.Client, o)
 	return rtviClient
@@ -119,7 +119,7 @@ func Dial(t *testing.T, g *testkit.Gateway, token, data string) *Client {
 // DialWith does the same as Dial, with other options for the peer.
 func DialWith(t *testing.T, g *testkit.Gateway, token, data string, o testkit.PhoneOptions) *Client {
 	t.Helper()
-	rtviClient := newRTVI(t, o)
+	rtviClient := newClient(t, o)
 	status, text := rtviClient.PostOffer(g, "/api/offer", token, `,"pc_id":null,"restart_pc":false,"requestData":`+cmp.Or(data, "null"))
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)

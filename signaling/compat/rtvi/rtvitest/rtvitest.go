@@ -17,17 +17,17 @@ import (
 var Conformance = testkit.Conformance{
 	Name:         "rtvi",
 	Serve:        func(*testing.T) testkit.Option { return Serve },
-	Talkers:      map[string]testkit.Talker{"rtvi": {Begin: talk}},
-	SoundClients: map[string]testkit.SoundClient{"rtvi": {Begin: beginSound, ByWebRTC: true, NoRelease: true}},
-	AnswerOffer:  answerOffer, NeedsAudio: true,
-	FillQueues:  map[string]func(*testing.T, *testkit.Gateway) func(){"rtvi": fillQueues},
-	ControlCall: controlCall,
-	Malformed:   []testkit.Malformed{{Name: "messages of RTVI", Logs: 1, Send: sendMalformed}},
-	Floods:      []testkit.Flood{{Name: "RTVI: text and nonsense", Dial: flood}},
-	StartPaths:  map[string]string{"/api/offer": "application/json"},
+	Talkers:      map[string]testkit.Talker{"rtvi": {Begin: dialSpeaker}},
+	SoundClients: map[string]testkit.SoundClient{"rtvi": {Begin: dialSoundCall, ByWebRTC: true, NoRelease: true}},
+	PostOffer:    postOffer, NeedsAudio: true,
+	FillQueues:      map[string]func(*testing.T, *testkit.Gateway) func(){"rtvi": fillQueues},
+	DialCallControl: dialCallControl,
+	Malformed:       []testkit.Malformed{{Name: "messages of RTVI", Logs: 1, Send: sendMalformed}},
+	Floods:          []testkit.Flood{{Name: "RTVI: text and nonsense", Dial: dialFlooder}},
+	StartPaths:      map[string]string{"/api/offer": "application/json"},
 }
 
-func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
+func dialSpeaker(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
 	c := Dial(t, l.Gateway, token, "")
 	s := testkit.NewPhoneSpeaker(c.Phone)
 	ended := s.AwaitEnd
@@ -43,7 +43,7 @@ func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker 
 	return s
 }
 
-func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
+func dialSoundCall(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
 	c := DialWith(t, l.Gateway, token, "", testkit.PhoneOptions{Dtx: true})
 	return testkit.SoundCall{
 		Client: c.Client, Rate: 48000, Phone: c.Phone,
@@ -51,7 +51,7 @@ func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.So
 	}
 }
 
-func answerOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
+func postOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
 	body := string(testkit.Must(json.Marshal(map[string]string{"sdp": offer, "type": "offer"})))
 	resp, text := testkit.SendHTTP(
 		t, http.MethodPost, g.HTTP+"/api/offer", body, "Content-Type", "application/json", "Authorization", "Bearer x",
@@ -79,9 +79,9 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 	return c.Phone.HangUp
 }
 
-// controlCall returns a function that sends candidates to a call. The id of the call is its only secret, so the token
-// does not matter.
-func controlCall(t *testing.T, l *testkit.LockedGateway, token string) func(token string) bool {
+// dialCallControl returns a function that sends candidates to a call. The token in its requests does not matter,
+// because the ID of the call is the only secret that is required.
+func dialCallControl(t *testing.T, l *testkit.LockedGateway, token string) (control func(token string) (isServed bool)) {
 	c := Dial(t, l.Gateway, token, "")
 	return func(token string) bool {
 		body := fmt.Sprintf(`{"pc_id":%q}`, c.ID)
@@ -110,7 +110,7 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 	return cases
 }
 
-func flood(t *testing.T, g *testkit.Gateway) testkit.Flooder {
+func dialFlooder(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 	c := Dial(t, g, "", "")
 	messages := []string{
 		`{"label":"rtvi-ai","type":"send-text","id":"1","data":{"content":"Tell me.","options":{"run_immediately":true}}}`,

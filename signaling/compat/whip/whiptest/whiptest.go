@@ -14,23 +14,23 @@ import (
 
 // Conformance holds clients of WHIP for the conformance tests.
 var Conformance = testkit.Conformance{
-	Name:        "whip",
-	Serve:       func(*testing.T) testkit.Option { return Serve },
-	Talkers:     map[string]testkit.Talker{"whip": {Begin: talk, SoundOnly: true}},
-	AnswerOffer: answerOffer, NeedsAudio: true,
-	FillQueues:  map[string]func(*testing.T, *testkit.Gateway) func(){"whip": fillQueues},
-	ControlCall: controlCall,
-	Floods:      []testkit.Flood{{Name: "WHIP: restarts of ICE", Dial: flood}},
-	StartPaths:  map[string]string{"/whip/desk": "application/sdp"},
+	Name:      "whip",
+	Serve:     func(*testing.T) testkit.Option { return Serve },
+	Talkers:   map[string]testkit.Talker{"whip": {Begin: dialSpeaker, SoundOnly: true}},
+	PostOffer: postOffer, NeedsAudio: true,
+	FillQueues:      map[string]func(*testing.T, *testkit.Gateway) func(){"whip": fillQueues},
+	DialCallControl: dialCallControl,
+	Floods:          []testkit.Flood{{Name: "WHIP: restarts of ICE", Dial: dialFlooder}},
+	StartPaths:      map[string]string{"/whip/desk": "application/sdp"},
 }
 
-func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
+func dialSpeaker(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
 	c := DialAs(t, l.Gateway, "desk", token)
 	c.AwaitConnected()
 	return testkit.NewPhoneSpeaker(c.Phone)
 }
 
-func answerOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
+func postOffer(t *testing.T, g *testkit.Gateway, offer string) (text string, isAnswer bool) {
 	resp, text := testkit.SendHTTP(
 		t, http.MethodPost, g.HTTP+"/whip/desk", offer, "Content-Type", "application/sdp", "Authorization", "Bearer x",
 	)
@@ -64,9 +64,9 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 	}
 }
 
-// controlCall returns a function that sends a PATCH of an unknown type to a call. The URL of the call is its only
+// dialCallControl returns a function that sends a PATCH of an unknown type to a call. The URL of the call is its only
 // secret.
-func controlCall(t *testing.T, l *testkit.LockedGateway, token string) func(token string) bool {
+func dialCallControl(t *testing.T, l *testkit.LockedGateway, token string) (control func(token string) (isServed bool)) {
 	c := DialAs(t, l.Gateway, "desk", token)
 	return func(token string) bool {
 		resp, _ := testkit.SendHTTP(t, http.MethodPatch, c.Session, "", "Content-Type", "text/plain", "Authorization", "Bearer "+token)
@@ -74,7 +74,7 @@ func controlCall(t *testing.T, l *testkit.LockedGateway, token string) func(toke
 	}
 }
 
-func flood(t *testing.T, g *testkit.Gateway) testkit.Flooder {
+func dialFlooder(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 	c := Dial(t, g, "desk")
 	c.AwaitConnected()
 	fragment := c.ICEFragment()

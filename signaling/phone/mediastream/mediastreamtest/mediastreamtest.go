@@ -26,11 +26,11 @@ import (
 var Conformance = testkit.Conformance{
 	Name:         "telephony",
 	Serve:        Serve,
-	Talkers:      map[string]testkit.Talker{"telephony": {Begin: talk}},
-	SoundClients: map[string]testkit.SoundClient{"telephony": {Begin: beginSound, NoRelease: true}},
+	Talkers:      map[string]testkit.Talker{"telephony": {Begin: dialSpeaker}},
+	SoundClients: map[string]testkit.SoundClient{"telephony": {Begin: dialSoundCall, NoRelease: true}},
 	FillQueues:   map[string]func(*testing.T, *testkit.Gateway) func(){"telephony": fillQueues},
 	Malformed:    []testkit.Malformed{{Name: "messages of a telephony provider", Logs: 9, Send: sendMalformed}},
-	Floods: []testkit.Flood{{Name: "telephony: sound of 120 KB, digits and nonsense", Dial: flood(
+	Floods: []testkit.Flood{{Name: "telephony: sound of 120 KB, digits and nonsense", Dial: flooderDialer(
 		`{"event":"media","media":{"payload":"`+strings.Repeat("A", 120<<10)+`"}}`, `{"event":"dtmf","dtmf":{"digit":"1"}}`,
 		`{"event":"nonsense","more":[`+testkit.RepeatJSON(40000, `[]`)+`]}`, `{`)}},
 }
@@ -78,11 +78,11 @@ func dial(t *testing.T, g *testkit.Gateway, header http.Header) *testkit.Client 
 		}
 		return testkit.Message{Type: m.Event}
 	})
-	c.SendFrame(websocket.TextMessage, []byte(startMessage))
+	c.SendTextFrame(startMessage)
 	return c
 }
 
-func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
+func dialSpeaker(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker {
 	c := Dial(t, l.Gateway, token)
 	testkit.Eventually(t, "call", func() bool { // waits for any call of this protocol; other sessions may end in the meantime
 		return slices.ContainsFunc(l.Host.Sessions(), func(i bridge.Info) bool { return i.Protocol == "telephony" })
@@ -98,12 +98,12 @@ func talk(t *testing.T, l *testkit.LockedGateway, token string) testkit.Speaker 
 	return s
 }
 
-func beginSound(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
+func dialSoundCall(t *testing.T, l *testkit.LockedGateway, token string) testkit.SoundCall {
 	c := Dial(t, l.Gateway, token)
 	return testkit.SoundCall{
 		Client: c, Rate: 8000,
 		Send: func(piece []byte, encode testkit.Base64Encoding) {
-			c.SendFrame(websocket.TextMessage, []byte(`{"event":"media","stream_sid":"MZ1","media":{"payload":"`+encode(piece)+`"}}`))
+			c.SendTextFrame(`{"event":"media","stream_sid":"MZ1","media":{"payload":"` + encode(piece) + `"}}`)
 		},
 		HasVoice: func(m testkit.Message) bool { return m.Type == "media" },
 	}
@@ -113,7 +113,7 @@ func fillQueues(t *testing.T, g *testkit.Gateway) (leave func()) {
 	c := dial(t, g, password)
 	testkit.SendBurst(c, `{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"1"}}`,
 		`{"event":"media","stream_sid":"MZ1","media":{"payload":"AAAA"}}`)
-	c.SendFrame(websocket.TextMessage, []byte(`{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"#"}}`))
+	c.SendTextFrame(`{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"#"}}`)
 	testkit.Eventually(t, "answer", func() bool { list := g.Host.Sessions(); return len(list) > 0 && list[0].Turns > 0 })
 	return func() { testkit.DropConnection(c) }
 }
@@ -135,13 +135,13 @@ func sendMalformed(t *testing.T, l *testkit.LockedGateway, token string) (cases 
 		for _, text := range []string{bad, `{"event":"stop","stream_sid":"MZ1"}`} {
 			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(text)) // an error is ignored: the call may have ended
 		}
-		c.CloseCode()
+		c.AwaitCloseCode()
 	}
 	return cases
 }
 
-// flood returns a function that begins a call, and returns a client that sends the messages repeatedly.
-func flood(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
+// flooderDialer returns a function that begins a call, and returns a client that sends the messages repeatedly.
+func flooderDialer(messages ...string) func(*testing.T, *testkit.Gateway) testkit.Flooder {
 	return func(t *testing.T, g *testkit.Gateway) testkit.Flooder {
 		running := len(g.Host.Sessions())
 		c := dial(t, g, password)

@@ -21,8 +21,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// uplinkRate is the maximum sample rate of the audio for the model, in Hz: the Live API's own rate. G.711 stays at 8
-// kHz.
+// uplinkRate is the maximum sample rate of the audio for the model, in Hz. It is the Live API's own rate. G.711 is not
+// resampled to it, but stays at 8 kHz.
 const uplinkRate = 16000
 
 // Audio is the RTP audio of a call. It holds the port and what is agreed with the peer, and sends and receives the
@@ -87,8 +87,8 @@ type Conversation interface {
 	Pause(on bool) error
 }
 
-// resolveTimeout limits the resolution of a host name in a description, because a call is waiting for it.
-const resolveTimeout = 2 * time.Second
+// sdpHostTimeout limits the resolution of a host name in a description, because a call is waiting for it.
+const sdpHostTimeout = 2 * time.Second
 
 var ErrSilence = errors.New("no RTP packet received for too long")
 
@@ -124,7 +124,7 @@ func (a *Audio) ApplyAnswer(sdp []byte) error {
 		return err
 	}
 	offered, events := a.offeredTypes()
-	agreed.receiveAnswered(d.payloads, offered, events)
+	agreed.acceptAnsweredTypes(d.payloads, offered, events)
 	if a.agreed != nil { // the answered offer was not our first
 		a.local.version++
 		a.peer = d
@@ -133,7 +133,8 @@ func (a *Audio) ApplyAnswer(sdp []byte) error {
 	return a.applyAgreement()
 }
 
-// offeredTypes returns the payload types of our newest offer. The caller must hold mu.
+// offeredTypes returns the payload types in our newest offer: list for audio, and events for telephone-event. The
+// caller must hold mu.
 func (a *Audio) offeredTypes() (list []payload, events uint8) {
 	if a.peer != nil { // the peer made an offer, so ours is a later one that repeated what is agreed
 		if a.agreed.event != nil {
@@ -147,8 +148,8 @@ func (a *Audio) offeredTypes() (list []payload, events uint8) {
 	return list, ourEvents
 }
 
-// followCodec switches our codec to another agreed codec, because the peer has switched to it.
-func (a *Audio) followCodec(to *codec) {
+// switchCodec switches our codec to another agreed codec, because the peer has switched to it.
+func (a *Audio) switchCodec(to *codec) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.agreed == nil || a.agreed.codec == to {
@@ -172,7 +173,7 @@ func (a *Audio) parseDescription(sdp []byte) (*description, error) {
 		if one.remote.Addr().IsValid() || one.host == "" || phone.IsInvalidHost(one.host) {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), sdpHostTimeout)
 		list, err := a.resolver.LookupNetIP(ctx, "ip", one.host)
 		cancel()
 		if err != nil {
@@ -184,7 +185,7 @@ func (a *Audio) parseDescription(sdp []byte) (*description, error) {
 	return d, nil
 }
 
-// availableKeys returns our SRTP keys that an agreement may use. The caller must hold mu.
+// availableKeys returns our SRTP keys, of which an agreement may use one. The caller must hold mu.
 func (a *Audio) availableKeys() []crypto {
 	if a.agreed != nil && a.agreed.out != nil {
 		return append([]crypto{*a.agreed.out}, a.ourKeys...)
@@ -204,16 +205,16 @@ func (a *Audio) OpenPort() (err error) {
 			described)
 	}
 	a.stream.onCodec = func(to *codec) {
-		a.codecSwitches.Go(func() { // in the background, because followCodec waits for the end of the goroutine that calls onCodec
-			crash.Run(a.log, "sip media", func(error) { _ = a.stream.conn.Close() }, func() { a.followCodec(to) })
+		a.codecSwitches.Go(func() { // in the background, because switchCodec waits for the end of the goroutine that calls onCodec
+			crash.Run(a.log, "sip media", func(error) { _ = a.stream.conn.Close() }, func() { a.switchCodec(to) })
 		})
 	}
 	a.local.port = a.stream.port
 	return a.applyAgreement()
 }
 
-// applyAgreement makes the stream and the media use the agreement. It does nothing before there are a port and an agreement. It
-// restarts the media if the codec has changed. The caller must hold mu.
+// applyAgreement makes the stream and the media use the current agreement. It does nothing before the audio has both a
+// port and an agreement. It restarts the media if the codec has changed. The caller must hold mu.
 func (a *Audio) applyAgreement() error {
 	if a.stream == nil || a.agreed == nil {
 		return nil
@@ -223,7 +224,7 @@ func (a *Audio) applyAgreement() error {
 	}
 	switch {
 	case a.playback != nil:
-		return a.startFiller()
+		return a.startFillerAudio()
 	case a.conversation == nil:
 		return nil
 	}
@@ -236,7 +237,7 @@ func (a *Audio) applyAgreement() error {
 			return err
 		}
 	}
-	if err := a.startFiller(); err != nil {
+	if err := a.startFillerAudio(); err != nil {
 		return err
 	}
 	a.log.Info("sound", "codec", a.agreed.codec.name, "srtp", a.agreed.out != nil, "hold", a.agreed.isHeld)
@@ -245,10 +246,10 @@ func (a *Audio) applyAgreement() error {
 
 // SetHoldMusic(true) plays music on hold to the other side instead of the conversation. SetHoldMusic(false) stops the
 // music.
-func (a *Audio) SetHoldMusic(on bool) error {
+func (a *Audio) SetHoldMusic(isOn bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.holdMusic = on
+	a.holdMusic = isOn
 	return a.applyAgreement()
 }
 
@@ -266,9 +267,9 @@ func (a *Audio) LocalDescription() []byte {
 	return a.buildDescription(a.agreed)
 }
 
-// BuildReoffer returns a later offer, which repeats what is agreed, or all codecs if the peer has never made an offer.
-// It offers audio in both directions, as for a new call (RFC 3261, section 14.2). A peer that has put us on hold
-// repeats that in its answer.
+// BuildReoffer returns an offer for a call that has media already. It offers what is agreed, or all codecs if the peer
+// has never made an offer. It offers audio in both directions, as for a new call (RFC 3261, section 14.2). A peer that
+// has put us on hold repeats the hold in its answer.
 func (a *Audio) BuildReoffer() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -281,16 +282,16 @@ func (a *Audio) BuildReoffer() []byte {
 	return a.buildDescription(&both)
 }
 
-// buildDescription returns our answer to the peer's offer according to agreed. If the peer has sent no offer, it
-// returns our own offer. The caller must hold mu.
+// buildDescription returns our answer to the peer's offer, with the codec and direction in agreed. If the peer has sent
+// no offer, it returns our own offer. The caller must hold mu.
 func (a *Audio) buildDescription(agreed *agreement) []byte {
 	if a.peer != nil {
-		return a.peer.answer(a.local, agreed)
+		return a.peer.buildAnswer(a.local, agreed)
 	}
 	if a.settings.SRTP == srtpRequired && a.ourKeys == nil {
-		a.ourKeys = offeredKeys()
+		a.ourKeys = newOfferKeys()
 	}
-	return offer(a.local, a.ourKeys, "sendrecv")
+	return buildOffer(a.local, a.ourKeys, "sendrecv")
 }
 
 // StartConversation connects the media to a conversation until stop is called. It does not block.
@@ -302,8 +303,8 @@ func (a *Audio) StartConversation(c Conversation) (stop func(), err error) {
 	return a.stopMedia, a.applyAgreement()
 }
 
-// StartPlayback sends the audio from source to the other side, without a conversation, until stop is called. It does
-// not block. source adds its next audio to frame.
+// StartPlayback sends the audio of source to the other side, without a conversation, until stop is called. It does not
+// block. It calls source for each frame; source adds its audio to the frame.
 func (a *Audio) StartPlayback(source func(frame []int16)) (stop func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -323,16 +324,16 @@ func (a *Audio) stopMedia() {
 	a.filler, a.codecRun, a.conversation, a.playback = nil, nil, nil, nil
 }
 
-// CheckSilence sends an RTCP report when one is due. It returns an error if no RTP packet was received for too long.
-// Call it once a second.
-func (a *Audio) CheckSilence(now time.Time) error {
+// ReportAndCheckSilence sends an RTCP report when one is due. It returns [ErrSilence] if no RTP packet was received for
+// too long. Call it once a second.
+func (a *Audio) ReportAndCheckSilence(now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if now.Sub(a.lastReport) >= reportEvery {
 		a.lastReport = now
 		a.stream.sendReport(now)
 	}
-	onHold := a.agreed != nil && a.agreed.onHold()
+	onHold := a.agreed != nil && a.agreed.isOnHold()
 	if a.stream.silentFor(now) > a.settings.silenceTimeout() && !onHold {
 		return ErrSilence
 	}
@@ -351,22 +352,22 @@ func (a *Audio) SendDigits(ctx context.Context, digits string) error {
 	return a.stream.sendDigits(ctx, digits)
 }
 
-// WaitSpoken blocks until the model's voice has ended. It fails if that takes longer than [SpokenTimeout].
-func (a *Audio) WaitSpoken(ctx context.Context) error { return a.stream.waitSpoken(ctx) }
+// WaitVoiceEnd blocks until the model's voice has ended. It fails if that takes longer than [SpokenTimeout].
+func (a *Audio) WaitVoiceEnd(ctx context.Context) error { return a.stream.waitVoiceEnd(ctx) }
 
-// ReadKeys passes pressed keys to [Options.OnKey] until ctx is done, and discards the audio. It is for a call without a
-// conversation.
+// ReadKeys passes pressed keys to [Options.OnKey] until ctx is done, and discards the audio. It is for calls that have
+// no conversation.
 func (a *Audio) ReadKeys(ctx context.Context) { a.stream.readKeys(ctx, a.onKey) }
 
-// DistrustReports makes CheckSilence ignore RTCP reports from now on: the caller may be gone, while a phone system
-// still sends reports.
+// DistrustReports makes ReportAndCheckSilence ignore the peer's RTCP reports from now on. A phone system may still send
+// reports although the caller is gone.
 func (a *Audio) DistrustReports() { a.stream.mayBeGone.Store(true) }
 
 // ClosePort closes the port and returns it to the pool.
 func (a *Audio) ClosePort() {
 	a.mu.Lock()
 	if a.stream != nil {
-		a.stream.ignoreCodecs()
+		a.stream.ignoreCodecSwitches()
 		a.stream.closePort()
 		a.reportQuality(a.stream.outgoingQuality)
 	}
@@ -410,8 +411,8 @@ type activeCodec struct {
 	*worker
 }
 
-// isUnchanged reports whether another agreement has the same codecs and payload types. This is so if the peer refreshes
-// the session timer by INVITE.
+// isUnchanged reports whether another agreement has the same codecs and payload types. It has the same ones if, for
+// example, the peer only refreshes the session timer by INVITE.
 func (a *activeCodec) isUnchanged(agreed *agreement) bool {
 	return a != nil && a.agreed.payload == agreed.payload && slices.Equal(a.agreed.acceptedPayloads, agreed.acceptedPayloads) &&
 		slices.Equal(a.agreed.events, agreed.events)
@@ -420,7 +421,7 @@ func (a *activeCodec) isUnchanged(agreed *agreement) bool {
 // startCodec starts to send and receive media according to an agreement.
 func (a *Audio) startCodec(c Conversation, agreed *agreement) (*activeCodec, error) {
 	codec := agreed.codec.media
-	mic, err := c.NewMicrophone(codec.DecodedRate(uplinkRate))
+	mic, err := c.NewMicrophone(codec.BestDecodeRate(uplinkRate))
 	if err != nil {
 		return nil, err
 	}
@@ -438,8 +439,8 @@ func (a *Audio) startCodec(c Conversation, agreed *agreement) (*activeCodec, err
 	c.HoldVoice(false)
 	a.stream.keyReader = digitReader{} // the peer may have started a new stream with the new codec
 	receiver := rtpaudio.NewReceiver(mic, rtpaudio.ReceiverOptions{
-		Codec: codec, PayloadTypes: agreed.types(), EventTypes: agreed.events,
-		OnEvent: func(e rtpaudio.Event) { a.stream.keyReader.readEvent(e, a.onKey) },
+		Codec: codec, PayloadTypes: agreed.codecPayloadTypes(), EventTypes: agreed.events,
+		OnEvent: func(e rtpaudio.Event) { a.stream.keyReader.detectDigit(e, a.onKey) },
 		OnLoss:  func(lost, of int) { c.RecordLoss(true, lost, of) },
 	})
 	stream := a.stream
@@ -454,17 +455,17 @@ func (a *Audio) startCodec(c Conversation, agreed *agreement) (*activeCodec, err
 	})}, nil
 }
 
-// comfortEvery is the interval between comfort noise packets in a pause. They are repeated, because a packet may be
-// lost.
+// comfortEvery is the interval between two comfort noise packets in a pause. One packet would be enough for a pause,
+// but it may be lost.
 const comfortEvery = 200 * time.Millisecond
 
-// comfortLevel is the payload of a comfort noise packet: the level in -dBov. -65 dBov is a quiet line (RFC 3389,
-// section 3.1).
+// comfortLevel is the payload of a comfort noise packet: the noise level in -dBov (RFC 3389, section 3.1). -65 dBov is
+// the level of a quiet line.
 var comfortLevel = []byte{65}
 
-// startFiller starts to send music on hold, the playback source, or silence if the trunk's settings ask for it. The
-// caller must hold mu.
-func (a *Audio) startFiller() error {
+// startFillerAudio starts to send audio other than the model's voice: music on hold, the playback source, or, if the
+// trunk's settings ask for it, silence. The caller must hold mu.
+func (a *Audio) startFillerAudio() error {
 	a.filler.stop()
 	a.filler = nil
 	stream, number, source := a.stream, a.agreed.number, a.playback

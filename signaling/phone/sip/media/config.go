@@ -23,13 +23,14 @@ type Settings struct {
 	Silence        string `json:"silence"`        // sent in pauses of the agent: "send" or "comfort"; if empty, nothing
 }
 
-// Values of [Settings.SRTP]. The empty value is allowed, too.
+// Values of [Settings.SRTP]. The empty value is valid, too.
 const (
 	srtpRequired = "required"
 	srtpOff      = "off"
 )
 
-// Values of [Settings.Silence], for trunks that end calls without packets. The empty value sends nothing in pauses.
+// Values of [Settings.Silence], for trunks that end a call when they receive no packets. With the empty value, nothing
+// is sent in pauses.
 const (
 	silenceSend    = "send"    // encoded silence
 	silenceComfort = "comfort" // comfort noise if negotiated, else encoded silence
@@ -38,15 +39,15 @@ const (
 // defaultSilenceSeconds is the default of [Settings.SilenceSeconds].
 const defaultSilenceSeconds = 30
 
-// CheckFields validates the settings and fills in defaults. Its errors begin with the field's name.
-func (s *Settings) CheckFields() error {
+// CheckAndSetDefaults validates the settings and fills in defaults. Its errors begin with the field's name.
+func (s *Settings) CheckAndSetDefaults() error {
 	if s.SRTP != "" && s.SRTP != srtpRequired && s.SRTP != srtpOff {
 		return fmt.Errorf("srtp: %q is neither required nor off", s.SRTP)
 	}
 	if s.Silence != "" && s.Silence != silenceSend && s.Silence != silenceComfort {
 		return fmt.Errorf("silence: %q is neither send nor comfort", s.Silence)
 	}
-	return phone.CheckLimits(phone.Limit{Name: "silenceSeconds", Value: &s.SilenceSeconds, Default: defaultSilenceSeconds})
+	return phone.SetLimitDefaults(phone.Limit{Name: "silenceSeconds", Value: &s.SilenceSeconds, Default: defaultSilenceSeconds})
 }
 
 func (s *Settings) silenceTimeout() time.Duration {

@@ -10,11 +10,11 @@ import (
 // keys are the keys of the telephone events 0 to 15, in this order (RFC 4733, section 3.2).
 const keys = "0123456789*#ABCD"
 
-// digitReader finds the digits in telephone-event packets. A digit has several packets, all with the timestamp of its
-// beginning; the last packet is sent three times (RFC 4733, section 2.5). Any packet may be lost.
+// digitReader finds the digits in telephone-event packets. Each digit is sent as several packets, all with the
+// timestamp of its beginning. The last packet is sent three times (RFC 4733, section 2.5). Any packet may be lost.
 //
-// Some senders change the timestamp within a digit, or do not change it for the next digit. So key, sequence number,
-// end bit and duration also decide whether a packet continues the previous digit.
+// Some senders change the timestamp within a digit, or do not change it for the next digit. So digitReader also looks
+// at the key, sequence number, end bit and duration to decide whether a packet continues the previous digit.
 type digitReader struct {
 	hasBegun  bool
 	ssrc      uint32 // SSRC of the newest packet; the fields below are also those of the newest packet
@@ -26,15 +26,15 @@ type digitReader struct {
 }
 
 const (
-	// maxMisordered limits how late a packet can be, in packets. If its sequence number is further back, the stream has
-	// restarted.
+	// maxMisordered limits how many packets late a packet may be. If its sequence number is further back, the sender
+	// has restarted the stream.
 	maxMisordered = 100
 	// endBit is the end bit, in the second byte of an event (RFC 4733, section 2.3.2).
 	endBit = 0x80
 )
 
-// readEvent calls press if the packet begins a new digit.
-func (r *digitReader) readEvent(e rtpaudio.Event, press func(digit byte)) {
+// detectDigit calls onDigit if the packet begins a new digit.
+func (r *digitReader) detectDigit(e rtpaudio.Event, onDigit func(digit byte)) {
 	if len(e.Payload) < 4 || int(e.Payload[0]) >= len(keys) {
 		return
 	}
@@ -42,19 +42,20 @@ func (r *digitReader) readEvent(e rtpaudio.Event, press func(digit byte)) {
 		return // the packet is late, or a duplicate
 	}
 	code, ends, duration := e.Payload[0], e.Payload[1]&endBit != 0, binary.BigEndian.Uint16(e.Payload[2:])
-	goesOn := r.hasBegun && e.SSRC == r.ssrc && code == r.code && r.continuesDigit(e, ends, duration)
+	goesOn := r.hasBegun && e.SSRC == r.ssrc && code == r.code && r.isSameDigit(e, ends, duration)
 	*r = digitReader{true, e.SSRC, e.Sequence, e.Timestamp, duration, code, ends || goesOn && r.hasEnded}
 	if !goesOn {
-		press(keys[code])
+		onDigit(keys[code])
 	}
 }
 
-// continuesDigit reports whether a packet with the same key continues the previous digit, rather than pressing the key again.
-func (r *digitReader) continuesDigit(e rtpaudio.Event, ends bool, duration uint16) bool {
+// isSameDigit reports whether a packet with the same key as the previous packet continues that digit. Otherwise the key
+// was pressed again.
+func (r *digitReader) isSameDigit(e rtpaudio.Event, isEnd bool, duration uint16) bool {
 	passed := int64(int32(e.Timestamp - r.timestamp))
 	longer := int64(duration) - int64(r.duration)
 	switch {
-	case r.hasEnded && !ends: // after its end, a digit has only packets with the end bit
+	case r.hasEnded && !isEnd: // after its end, a digit has only packets with the end bit
 		return false
 	case passed == 0:
 		return true

@@ -71,7 +71,7 @@ func TestDigitReader(t *testing.T) {
 			if p.end {
 				payload[1] |= 0x80
 			}
-			r.readEvent(rtpaudio.Event{SSRC: 7, Sequence: p.sequence, Timestamp: p.timestamp, Payload: payload},
+			r.detectDigit(rtpaudio.Event{SSRC: 7, Sequence: p.sequence, Timestamp: p.timestamp, Payload: payload},
 				func(digit byte) { got += string(digit) })
 		}
 		if got != c.want {
@@ -82,9 +82,9 @@ func TestDigitReader(t *testing.T) {
 	read := ""
 	for _, ssrc := range []uint32{7, 8, 8} { // another stream has its own timestamps and sequence
 		e := rtpaudio.Event{SSRC: ssrc, Sequence: 5, Timestamp: 50, Payload: []byte{2, 0x8a, 0, 0}}
-		r.readEvent(e, func(digit byte) { read += string(digit) })
+		r.detectDigit(e, func(digit byte) { read += string(digit) })
 	}
-	r.readEvent(rtpaudio.Event{SSRC: 8, Sequence: 6, Payload: []byte{3, 0x8a}}, func(digit byte) { read += string(digit) })
+	r.detectDigit(rtpaudio.Event{SSRC: 8, Sequence: 6, Payload: []byte{3, 0x8a}}, func(digit byte) { read += string(digit) })
 	if read != "22" {
 		t.Errorf("read %q of two streams", read)
 	}

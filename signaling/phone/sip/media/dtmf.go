@@ -15,15 +15,15 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// readKeyPacket calls press if a packet is telephone-event and begins a new digit.
-func (s *stream) readKeyPacket(p *rtp.Packet, agreed *agreement, press func(digit byte)) {
+// readKeyPacket calls onKey if a packet is a telephone-event and begins a new digit.
+func (s *stream) readKeyPacket(p *rtp.Packet, agreed *agreement, onKey func(digit byte)) {
 	if slices.Contains(agreed.events, p.PayloadType) {
-		s.keyReader.readEvent(rtpaudio.Event{SSRC: p.SSRC, Sequence: p.SequenceNumber, Timestamp: p.Timestamp, Payload: p.Payload}, press)
+		s.keyReader.detectDigit(rtpaudio.Event{SSRC: p.SSRC, Sequence: p.SequenceNumber, Timestamp: p.Timestamp, Payload: p.Payload}, onKey)
 	}
 }
 
-// readKeys passes pressed keys to press until ctx is done, and discards the audio.
-func (s *stream) readKeys(ctx context.Context, press func(digit byte)) {
+// readKeys passes pressed keys to onKey until ctx is done, and discards the audio.
+func (s *stream) readKeys(ctx context.Context, onKey func(digit byte)) {
 	defer s.stopReadsOnDone(ctx)()
 	var buf [2048]byte
 	var packet rtp.Packet
@@ -33,7 +33,7 @@ func (s *stream) readKeys(ctx context.Context, press func(digit byte)) {
 			return
 		}
 		if packet.Unmarshal(buf[:n]) == nil {
-			s.readKeyPacket(&packet, s.agreement(), press)
+			s.readKeyPacket(&packet, s.agreement(), onKey)
 		}
 	}
 }
@@ -43,7 +43,8 @@ const (
 	digitPause  = 60 * time.Millisecond
 	// digitVolume is the level of a digit, as on a phone, in dB below the maximum (RFC 4733, section 2.3.3).
 	digitVolume = 10
-	// digitEnds is the number of packets with the end bit (RFC 4733, section 2.5.1.4). Some of them may be lost.
+	// digitEnds is the number of times that the last packet of a digit, which has the end bit, is sent (RFC 4733,
+	// section 2.5.1.4). Some of these packets may be lost.
 	digitEnds = 3
 	// maxDigits limits the digits of one call of sendDigits.
 	maxDigits = 64

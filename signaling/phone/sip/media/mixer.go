@@ -28,12 +28,12 @@ func (m *Mixer) WriteModel(pcm []int16, _ time.Time) {
 	m.model.addPCM(pcm, VoiceRate)
 }
 
-// TruncateModel implements [voxgate/bridge.Listener]. It does nothing: mixing is in real time, so the audio has already
-// been played.
+// TruncateModel implements [voxgate/bridge.Listener]. It does nothing, because the mixer plays in real time: the audio
+// to discard has already been played.
 func (*Mixer) TruncateModel(time.Time) {}
 
-// AddMark implements [voxgate/bridge.Listener].
-func (*Mixer) AddMark(time.Time) {}
+// AddGapMark implements [voxgate/bridge.Listener].
+func (*Mixer) AddGapMark(time.Time) {}
 
 // MixInto adds the next audio of both sides to frame.
 func (m *Mixer) MixInto(frame []int16) {
@@ -46,7 +46,7 @@ func (m *Mixer) MixInto(frame []int16) {
 const (
 	// voicePrebuffer is the amount of audio that is buffered before playout, because audio arrives unevenly.
 	voicePrebuffer = 60 * time.Millisecond
-	// maxVoiceBuffer limits the buffered audio of a side. Older audio is dropped, to limit the delay.
+	// maxVoiceBuffer limits the buffered audio of a side. Older audio is dropped, so that the delay does not grow.
 	maxVoiceBuffer = 300 * time.Millisecond
 )
 

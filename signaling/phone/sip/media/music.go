@@ -19,8 +19,8 @@ const (
 // notes are the pitches of the music on hold, in Hz: two soft notes that fade, and a pause.
 var notes = [...]float64{523.25, 392, 0, 0}
 
-// renderMusic renders the music from a position on, in samples, and returns the next position.
-func renderMusic(pcm []int16, position int) int {
+// renderMusic renders the music on hold from a position on, in samples, and returns the next position.
+func renderMusic(pcm []int16, position int) (nextPosition int) {
 	length := media.Samples(note, PlaybackRate)
 	for i := range pcm {
 		at := position % length

@@ -15,7 +15,7 @@ import (
 )
 
 // mediaRelay relays audio from one call to another, in one direction. It implements [media.Sink] and [rtpaudio.Reader]
-// only for its own use.
+// only for the receiver that it uses itself.
 type mediaRelay struct {
 	*stream     // the source
 	to          *stream
@@ -37,7 +37,7 @@ type mediaRelay struct {
 }
 
 // RelayTo sends the received audio of this call to another call. It blocks until ctx is done or this call's port is
-// closed. recorders receive the audio as the caller's if isCaller is true, else as the model's.
+// closed. recorders also receive the audio: as the caller's if isCaller is true, otherwise as the model's.
 func (a *Audio) RelayTo(ctx context.Context, to *Audio, recorders []Recorder, isCaller bool) error {
 	p := &mediaRelay{stream: a.stream, to: to.stream, fillsPauses: to.settings.Silence != "", press: a.onKey}
 	if len(recorders) > 0 {
@@ -52,7 +52,7 @@ func (m *mediaRelay) run(ctx context.Context) (err error) {
 	for m.changed = true; m.changed && err == nil && ctx.Err() == nil; {
 		m.changed = false
 		m.inbound, m.outbound = m.agreement(), m.to.agreement()
-		if m.canRelay() {
+		if m.preparePassthrough() {
 			err = m.relayPackets(ctx)
 		} else {
 			err = m.transcodeAudio(ctx)
@@ -61,9 +61,10 @@ func (m *mediaRelay) run(ctx context.Context) (err error) {
 	return err
 }
 
-// canRelay reports whether packets can be relayed without decoding: both sides have the same codec, or two variants of
-// G.711, and nothing needs decoded audio, neither a recording nor the packets in pauses. It also sets lawTable.
-func (m *mediaRelay) canRelay() bool {
+// preparePassthrough reports whether packets can be relayed without decoding. Both sides must have the same codec, or
+// the two variants of G.711, between which lawTable converts. With a recording, or if pauses must be filled with
+// packets, the audio has to be decoded.
+func (m *mediaRelay) preparePassthrough() (ok bool) {
 	m.lawTable = nil
 	from, isLaw := m.inbound.codec.media.(g711.Codec)
 	to, areLaws := m.outbound.codec.media.(g711.Codec)
@@ -102,7 +103,7 @@ func (m *mediaRelay) relayPackets(ctx context.Context) error {
 			continue
 		}
 		switch {
-		case m.inbound.receivedAs(packet.PayloadType) == m.inbound.codec:
+		case m.inbound.codecOf(packet.PayloadType) == m.inbound.codec:
 			if m.lawTable != nil {
 				for i, b := range packet.Payload {
 					packet.Payload[i] = m.lawTable[b]
@@ -120,14 +121,14 @@ func (m *mediaRelay) relayPackets(ctx context.Context) error {
 
 // transcodeAudio decodes incoming audio, and sends it in the other side's codec.
 func (m *mediaRelay) transcodeAudio(ctx context.Context) (err error) {
-	m.rate = m.inbound.codec.media.DecodedRate(uplinkRate)
+	m.rate = m.inbound.codec.media.BestDecodeRate(uplinkRate)
 	if m.encoder, err = m.outbound.codec.media.NewEncoder(m.rate); err != nil {
 		return err
 	}
 	m.pcm, m.packet.SSRC = m.pcm[:0], m.packet.SSRC+1 // a new SSRC, because timestamps restart with the new encoder
 	return rtpaudio.NewReceiver(m, rtpaudio.ReceiverOptions{
-		Codec: m.inbound.codec.media, PayloadTypes: m.inbound.types(), EventTypes: m.inbound.events,
-		OnEvent: func(e rtpaudio.Event) { m.keyReader.readEvent(e, m.press) },
+		Codec: m.inbound.codec.media, PayloadTypes: m.inbound.codecPayloadTypes(), EventTypes: m.inbound.events,
+		OnEvent: func(e rtpaudio.Event) { m.keyReader.detectDigit(e, m.press) },
 	}).Run(ctx, m)
 }
 
@@ -152,7 +153,7 @@ func (m *mediaRelay) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// Recorder receives the audio of both sides. It is a [voxgate/media/record.Recording] or a [Mixer].
+// Recorder receives the audio of both sides of a bridge. [voxgate/media/record.Recording] and [Mixer] implement it.
 type Recorder interface {
 	WriteCaller(pcm []int16, rate int, at time.Time)
 	WriteModel(pcm []int16, at time.Time) // at [VoiceRate]
@@ -192,6 +193,6 @@ func (t *recordingTap) write(pcm []int16, rate int) {
 	t.recordedUntil = t.recordedUntil.Add(media.Duration(len(out), VoiceRate))
 }
 
-// maxGap is the largest deviation from real time at which audio is appended to the recording without a gap, because
-// packets arrive unevenly.
+// maxGap limits how far received audio may be from real time and still be appended to the recording without a gap.
+// Packets arrive unevenly.
 const maxGap = 200 * time.Millisecond

@@ -99,7 +99,7 @@ var errNoAudio = errors.New("it has no supported audio section")
 
 // parseCrypto parses the value of an a=crypto attribute: "1 AES_CM_128_HMAC_SHA1_80 inline:base64|2^20|1:4". It returns
 // false for an unsupported key.
-func parseCrypto(value string) (crypto, bool) {
+func parseCrypto(value string) (c crypto, ok bool) {
 	fields := strings.Fields(value)
 	if len(fields) < 3 {
 		return crypto{}, false
@@ -163,8 +163,8 @@ type agreement struct {
 	direction        string // the direction in our description
 }
 
-// onHold reports whether one side does not send audio.
-func (a *agreement) onHold() bool { return a.isHeld || a.isSilent }
+// isOnHold reports whether one side does not send audio.
+func (a *agreement) isOnHold() bool { return a.isHeld || a.isSilent }
 
 // errSRTP rejects a peer that does not comply with the trunk's SRTP setting.
 var errSRTP = errors.New("this trunk requires SRTP with an SDES key (RFC 4568), and no supported one was offered")
@@ -203,7 +203,7 @@ func (d *description) negotiate(srtpRule string, localKeys []crypto) (*agreement
 			s.event = &e
 		}
 	}
-	s.setComfort()
+	s.updateComfortType()
 	s.direction = map[string]string{"sendonly": "recvonly", "recvonly": "sendonly", "inactive": "inactive"}[d.direction]
 	if s.direction == "" {
 		s.direction = "sendrecv"
@@ -228,18 +228,18 @@ func (d *description) negotiate(srtpRule string, localKeys []crypto) (*agreement
 	return s, nil
 }
 
-// setComfort sets comfort for the current codec. Only G.711 needs comfort noise.
-func (a *agreement) setComfort() {
+// updateComfortType sets comfort for the current codec. Only G.711 needs comfort noise.
+func (a *agreement) updateComfortType() {
 	a.comfort = 0
 	if a.codec == pcmu || a.codec == pcma {
 		a.comfort = a.pauses
 	}
 }
 
-// receiveAnswered accepts all codecs in an answer to our offer, because the peer may switch between them. It accepts
-// the payload types of the offer and of the answer: many peers wrongly send those of their answer (RFC 3264, section
-// 6.1).
-func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uint8) {
+// acceptAnsweredTypes accepts all codecs in an answer to our offer, because the peer may switch between them. It
+// accepts the payload types of the offer and also those of the answer. The peer should send the types of the offer (RFC
+// 3264, section 6.1), but many peers send those of their own answer.
+func (a *agreement) acceptAnsweredTypes(answer, offered []payload, offeredEvents uint8) {
 	a.acceptedPayloads = slices.Clone(answer)
 	for _, o := range offered {
 		if !slices.ContainsFunc(answer, func(p payload) bool { return p.codec == o.codec }) || slices.Contains(a.acceptedPayloads, o) {
@@ -248,11 +248,11 @@ func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uin
 		a.acceptedPayloads = slices.DeleteFunc(a.acceptedPayloads, func(p payload) bool { return p.number == o.number })
 		a.acceptedPayloads = append(a.acceptedPayloads, o)
 	}
-	a.events = slices.DeleteFunc(append(a.events, offeredEvents), func(number uint8) bool { return a.receivedAs(number) != nil })
+	a.events = slices.DeleteFunc(append(a.events, offeredEvents), func(number uint8) bool { return a.codecOf(number) != nil })
 }
 
-// receivedAs returns the codec of a received payload type, or nil.
-func (a *agreement) receivedAs(number uint8) *codec {
+// codecOf returns the codec of a received payload type, or nil.
+func (a *agreement) codecOf(number uint8) *codec {
 	for _, p := range a.acceptedPayloads {
 		if p.number == number {
 			return p.codec
@@ -261,8 +261,8 @@ func (a *agreement) receivedAs(number uint8) *codec {
 	return nil
 }
 
-// types returns the accepted payload types of the current codec.
-func (a *agreement) types() (list []uint8) {
+// codecPayloadTypes returns the accepted payload types of the current codec.
+func (a *agreement) codecPayloadTypes() (list []uint8) {
 	for _, p := range a.acceptedPayloads {
 		if p.codec == a.codec {
 			list = append(list, p.number)
@@ -279,7 +279,7 @@ func (a *agreement) withCodec(c *codec) *agreement {
 	}
 	changed := *a
 	changed.payload = a.acceptedPayloads[i]
-	changed.setComfort()
+	changed.updateComfortType()
 	return &changed
 }
 
@@ -291,7 +291,7 @@ type local struct {
 	version uint64
 }
 
-func (l local) begin(b *strings.Builder) {
+func (l local) writeHeader(b *strings.Builder) {
 	kind := "IP4"
 	if l.address.Is6() {
 		kind = "IP6"
@@ -314,11 +314,11 @@ func writeCrypto(b *strings.Builder, c crypto) {
 	fmt.Fprintf(b, "a=crypto:%s %s inline:%s\r\n", c.tag, c.suite, base64.StdEncoding.EncodeToString(c.key))
 }
 
-// answer returns our answer to the peer's description. It accepts one codec with the peer's payload type, and refuses
+// buildAnswer returns our answer to the peer's description. It accepts one codec with the peer's payload type, and refuses
 // all other sections.
-func (d *description) answer(l local, s *agreement) []byte {
+func (d *description) buildAnswer(l local, s *agreement) []byte {
 	var b strings.Builder
-	l.begin(&b)
+	l.writeHeader(&b)
 	for i, section := range d.sections {
 		if i != d.audio {
 			fmt.Fprintf(&b, "m=%s\r\n", section)
@@ -347,10 +347,10 @@ func (d *description) answer(l local, s *agreement) []byte {
 	return []byte(b.String())
 }
 
-// offer returns an offer of all codecs. With keys, the profile is RTP/SAVP (SRTP).
-func offer(l local, keys []crypto, direction string) []byte {
+// buildOffer returns an offer of all codecs. If keys are given, the offer requires SRTP (RTP/SAVP).
+func buildOffer(l local, keys []crypto, direction string) []byte {
 	var b strings.Builder
-	l.begin(&b)
+	l.writeHeader(&b)
 	profile := "RTP/AVP"
 	if len(keys) > 0 {
 		profile = "RTP/SAVP"
@@ -372,8 +372,8 @@ func offer(l local, keys []crypto, direction string) []byte {
 	return []byte(b.String())
 }
 
-// offeredKeys generates a key of each suite for our offer.
-func offeredKeys() (keys []crypto) {
+// newOfferKeys generates a key of each suite for our offer.
+func newOfferKeys() (keys []crypto) {
 	for i, s := range suites {
 		keys = append(keys, newCrypto(strconv.Itoa(i+1), s.name, s.profile))
 	}

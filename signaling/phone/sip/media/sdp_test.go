@@ -26,7 +26,7 @@ func FuzzSDP(f *testing.F) {
 		if err != nil {
 			return
 		}
-		answer := d.answer(local{address: netip.MustParseAddr("192.0.2.9"), port: 4002}, s)
+		answer := d.buildAnswer(local{address: netip.MustParseAddr("192.0.2.9"), port: 4002}, s)
 		back, err := parseSDP(answer)
 		if err != nil {
 			t.Fatalf("%v\n%s\nfor\n%s", err, answer, text)
@@ -52,7 +52,7 @@ func TestSRTPKeyExchange(t *testing.T) {
 		bytes.Equal(s.in.key, s.out.key) {
 		t.Errorf("%+v", s)
 	}
-	answer := string(d.answer(local{address: netip.MustParseAddr("192.0.2.9"), port: 4002}, s))
+	answer := string(d.buildAnswer(local{address: netip.MustParseAddr("192.0.2.9"), port: 4002}, s))
 	for _, want := range []string{
 		"m=audio 4002 RTP/SAVP 8 101\r\n",
 		"a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:",

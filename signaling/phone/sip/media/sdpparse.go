@@ -27,8 +27,8 @@ type sectionText struct {
 
 type attribute struct{ key, value string }
 
-// readSession parses a description. It fails if the description has no media section.
-func readSession(text string) (*sessionText, error) {
+// parseSessionText parses a description. It fails if the description has no media section.
+func parseSessionText(text string) (*sessionText, error) {
 	s := &sessionText{}
 	var section *sectionText
 	origin := ""
@@ -40,7 +40,7 @@ func readSession(text string) (*sessionText, error) {
 		value = strings.TrimSpace(value)
 		switch strings.TrimSpace(kind) {
 		case "m":
-			section = readSection(value)
+			section = parseSection(value)
 			s.sections = append(s.sections, section)
 		case "c":
 			to := &s.connection
@@ -71,8 +71,8 @@ func readSession(text string) (*sessionText, error) {
 	return s, nil
 }
 
-// readSection parses an m= line.
-func readSection(value string) *sectionText {
+// parseSection parses an m= line.
+func parseSection(value string) *sectionText {
 	fields := append(strings.Fields(value), "", "", "")
 	port, _, _ := strings.Cut(fields[1], "/") // omits the number of ports
 	s := &sectionText{media: fields[0], transport: fields[2]}
@@ -85,8 +85,8 @@ func readSection(value string) *sectionText {
 	return s
 }
 
-// refusedLine returns the m= value that refuses a section.
-func (s *sectionText) refusedLine() string {
+// rejectionValue returns the m= value that refuses a section.
+func (s *sectionText) rejectionValue() string {
 	withDefault := func(text, other string) string {
 		if text == "" {
 			return other
@@ -98,7 +98,7 @@ func (s *sectionText) refusedLine() string {
 }
 
 // connectionAddress returns the address or host name at the end of the value of a c= or o= line: "IN IP4
-// 192.0.2.1/127", "IN IP6 [2001:db8::1]".
+// 192.0.2.1/127", "IN IP6 [2001:db8::1]". If the value has no address, it returns "".
 func connectionAddress(value string) string {
 	fields := strings.Fields(value)
 	if len(fields) == 0 {
@@ -115,31 +115,31 @@ func connectionAddress(value string) string {
 	return address
 }
 
-// isServed reports whether a section is audio by RTP.
-func (s *sectionText) isServed() bool {
+// isSupported reports whether a section is audio by RTP.
+func (s *sectionText) isSupported() bool {
 	return strings.EqualFold(s.media, "audio") && s.port > 0 &&
 		slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, strings.ToUpper(s.transport))
 }
 
-// parseSDP parses a session description. Its error texts are sent to the peer, for the peer's operator. It returns the
-// first audio section with a supported codec; the other audio sections are its alternatives.
+// parseSDP parses a session description. It returns the first audio section with a supported codec. The other audio
+// sections become its alternatives. Error texts are sent to the peer, whose operator may read them.
 func parseSDP(text []byte) (*description, error) {
 	if len(text) > maxSDP {
 		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxSDP)
 	}
-	s, err := readSession(string(text))
+	s, err := parseSessionText(string(text))
 	if err != nil {
 		return nil, err
 	}
 	var lines []string
 	for _, section := range s.sections {
-		lines = append(lines, section.refusedLine())
+		lines = append(lines, section.rejectionValue())
 	}
 	var list []*description
 	for i, section := range s.sections {
-		if section.isServed() {
+		if section.isSupported() {
 			d := &description{audio: i, sections: lines, profile: section.transport}
-			d.readAudio(s, section)
+			d.parseAudio(s, section)
 			list = append(list, d)
 		}
 	}
@@ -151,7 +151,7 @@ func parseSDP(text []byte) (*description, error) {
 	return list[0], nil
 }
 
-func (d *description) readAudio(s *sessionText, m *sectionText) {
+func (d *description) parseAudio(s *sessionText, m *sectionText) {
 	d.host = m.connection
 	if d.host == "" {
 		d.host = s.connection
@@ -173,7 +173,7 @@ func (d *description) readAudio(s *sessionText, m *sectionText) {
 			d.direction = "inactive"
 		}
 	}
-	d.readCodecs(m)
+	d.parseCodecs(m)
 	for _, a := range m.attributes {
 		if a.key == "crypto" {
 			if k, ok := parseCrypto(a.value); ok {
@@ -183,8 +183,8 @@ func (d *description) readAudio(s *sessionText, m *sectionText) {
 	}
 }
 
-// readCodecs collects the supported codecs among the formats of a section.
-func (d *description) readCodecs(m *sectionText) {
+// parseCodecs collects the supported codecs among the formats of a section.
+func (d *description) parseCodecs(m *sectionText) {
 	names := map[string]string{}
 	for _, a := range m.attributes {
 		if number, name, ok := strings.Cut(strings.TrimSpace(a.value), " "); ok && a.key == "rtpmap" && names[number] == "" {
@@ -206,7 +206,7 @@ func (d *description) readCodecs(m *sectionText) {
 			d.comfort = uint8(n)
 		default:
 			for _, c := range codecs {
-				if name == "" && c.fixed == int(n) || c.matchesEncoding(name, rate, channels) {
+				if name == "" && c.fixed == int(n) || c.hasEncoding(name, rate, channels) {
 					d.payloads = append(d.payloads, payload{uint8(n), c})
 				}
 			}
@@ -228,16 +228,18 @@ func splitEncoding(text string) (name string, rate, channels int) {
 	return strings.ToUpper(fields[0]), rate, channels
 }
 
-// matchesEncoding reports whether the encoding of an a=rtpmap is that of the codec.
-func (c *codec) matchesEncoding(name string, rate, channels int) bool {
+// hasEncoding reports whether the encoding of an a=rtpmap is that of the codec.
+func (c *codec) hasEncoding(name string, rate, channels int) bool {
 	encoding, clock, _ := splitEncoding(c.name)
 	switch {
 	case name != encoding:
 		return false
-	// RFC 7587, section 7, prescribes two channels. Some peers write the number of channels that they send.
+	// RFC 7587, section 7, prescribes two channels in the rtpmap. Some peers write the number of channels that they
+	// send instead.
 	case encoding == "OPUS":
 		return rate == clock && channels <= 2
-	// RFC 3551, section 4.5.2, prescribes 8000. Some peers write the real sample rate.
+	// RFC 3551, section 4.5.2, prescribes the rate 8000 in the rtpmap. Some peers write the real sample rate, 16000,
+	// instead.
 	case encoding == "G722" && rate == 16000:
 		return channels == 1
 	}

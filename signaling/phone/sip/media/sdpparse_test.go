@@ -142,7 +142,7 @@ func TestUnsupportedSections(t *testing.T) {
 			t.Errorf("%v, section %v, in\n%s", err, d, text)
 			return
 		}
-		answer := string(d.answer(local{address: netip.MustParseAddr("192.0.2.9"), port: 4002}, agreed))
+		answer := string(d.buildAnswer(local{address: netip.MustParseAddr("192.0.2.9"), port: 4002}, agreed))
 		var got []string
 		for line := range strings.Lines(answer) {
 			if m, ok := strings.CutPrefix(strings.TrimSpace(line), "m="); ok {

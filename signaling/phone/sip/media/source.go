@@ -11,10 +11,10 @@ const (
 	// sourceSilence is the time without packets from the current source after which another source can replace it. A
 	// peer that speaks sends a packet every 20 ms.
 	sourceSilence = time.Second
-	// movedPackets is the number of consecutive packets after which a new source is accepted, unless SRTP authenticates
-	// it.
+	// movedPackets is the number of consecutive packets that a new source must send before it is accepted. With SRTP,
+	// which authenticates packets, one is enough.
 	movedPackets = 4
-	// foreignPackets is the number of packets from a rejected address after which the address is logged.
+	// foreignPackets is the number of packets from a rejected address after which that address is logged.
 	foreignPackets = 10
 )
 
@@ -37,17 +37,23 @@ type sourceTracker struct {
 	onForeign func(from, described netip.AddrPort) // called at most once, and then set to nil; may be nil
 }
 
-// acceptSource reports whether a packet from the address a is accepted. h is the packet's header, and ssrc is the SSRC
-// of the newest accepted packet. nat is [Settings.NAT]. The caller must hold mu.
-func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Header, terms *agreement, nat bool, ssrc uint32) bool {
-	near := nat || a.Addr() == terms.remote.Addr()
+// acceptSource reports whether a packet from the address a is accepted, and counts the packets of other sources. h is
+// the packet's header, and ssrc is the SSRC of the newest accepted packet. isBehindNAT is [Settings.NAT]. The caller must
+// hold mu.
+func (s *sourceTracker) acceptSource(
+	a netip.AddrPort, now time.Time, h *rtp.Header, terms *agreement, isBehindNAT bool, ssrc uint32,
+) (isAccepted bool) {
+	near := isBehindNAT || a.Addr() == terms.remote.Addr()
 	switch {
 	case a == terms.remote, a == s.latched:
 		return true
-	// The first packet may come from another port than described. It may come from another host only if the peer is
-	// behind a NAT.
+	// The first packet may come from a port other than the described one. It may come from another host only if the
+	// peer is behind a NAT.
 	case !s.latched.IsValid():
-		return near || s.noteForeign(a, terms.remote)
+		if !near {
+			s.countForeign(a, terms.remote)
+		}
+		return near
 	case now.Sub(s.latchedAt) < sourceSilence || terms.isSilent: // the current source is still valid: its pause is short, or was agreed on
 		s.candidate.packets = 0
 		return false
@@ -59,7 +65,8 @@ func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Hea
 	}
 	// Without SRTP, another source must have an allowed host, or continue the sequence numbers of the current source.
 	if !near && a.Addr() != s.latched.Addr() && !goesOn {
-		return s.noteForeign(a, terms.remote)
+		s.countForeign(a, terms.remote)
+		return false
 	}
 	c := &s.candidate
 	if c.at != a || c.ssrc != h.SSRC || c.sequence+1 != h.SequenceNumber {
@@ -73,9 +80,9 @@ func (s *sourceTracker) acceptSource(a netip.AddrPort, now time.Time, h *rtp.Hea
 // maxSequenceGap limits the number of packets lost while the source changes: 3000 packets are one minute of audio.
 const maxSequenceGap = 3000
 
-// noteForeign counts a packet from a rejected address, and calls onForeign once. It always returns false. The caller
-// must hold mu.
-func (s *sourceTracker) noteForeign(a, described netip.AddrPort) bool {
+// countForeign counts a packet from a rejected address, and calls onForeign once it has counted foreignPackets. The
+// caller must hold mu.
+func (s *sourceTracker) countForeign(a, described netip.AddrPort) {
 	if s.foreign.from != a.Addr() {
 		s.foreign.from, s.foreign.packets = a.Addr(), 0
 	}
@@ -83,5 +90,4 @@ func (s *sourceTracker) noteForeign(a, described netip.AddrPort) bool {
 		s.onForeign(a, described)
 		s.onForeign = nil
 	}
-	return false
 }

@@ -90,7 +90,7 @@ func (p *PortPool) listenPort(port usedPort) (*stream, error) {
 			s.control = control.(*net.UDPConn)
 			s.ssrc = rand.Uint32()
 			s.reading.Go(func() { // if the reader panics, the closed socket ends the call
-				crash.Run(nil, "sip media", func(error) { _ = s.conn.Close() }, s.readControl)
+				crash.Run(nil, "sip media", func(error) { _ = s.conn.Close() }, s.readRTCP)
 			})
 			return s, nil
 		}
@@ -137,8 +137,8 @@ type stream struct {
 	remoteSSRC atomic.Uint32 // the peer's SSRC
 }
 
-// applyAgreement makes the stream use an agreement. If the peer's described address has changed, its source is detected
-// again.
+// applyAgreement makes the stream use an agreement. If the agreement has another address of the peer, the stream
+// detects the source of the peer's packets again.
 func (s *stream) applyAgreement(to *agreement, nat bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *stream) applyAgreement(to *agreement, nat bool) error {
 	if before == nil || before.remote != to.remote {
 		s.latched = netip.AddrPort{}
 	}
-	if before == nil || before.onHold() && !to.onHold() {
+	if before == nil || before.isOnHold() && !to.isOnHold() {
 		s.resetSilence()
 		if s.latched.IsValid() { // the pause during the hold does not count as silence
 			s.latchedAt = time.Now()
@@ -198,7 +198,7 @@ func (s *stream) Read(b []byte) (int, error) {
 // rtpVersion is the RTP version, in the first two bits of a packet (RFC 3550, section 5.1).
 const rtpVersion = 2
 
-// acceptPacket reports whether a packet belongs to the peer, and decrypts it in place.
+// acceptPacket reports whether a packet belongs to the peer, and decrypts it in place. n is its new length.
 func (s *stream) acceptPacket(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	if len(packet) < 12 || packet[0]>>6 != rtpVersion || packet[1]&0x7f >= 72 && packet[1]&0x7f <= 76 { // RTCP: RFC 5761, section 4
 		return 0, false
@@ -224,7 +224,7 @@ func (s *stream) acceptPacket(packet []byte, from netip.AddrPort) (n int, ok boo
 	s.latched, s.latchedAt, s.sequence = from, now, h.SequenceNumber // only for a verified packet (RFC 4961)
 	s.lastPacket.Store(now.UnixNano())
 	s.remoteSSRC.Store(h.SSRC)
-	s.noteCodec(h.PayloadType)
+	s.detectCodecSwitch(h.PayloadType)
 	return n, true
 }
 
@@ -237,9 +237,9 @@ func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time
 	if err == nil || from.Addr() != s.latched.Addr() && from.Addr() != s.terms.remote.Addr() {
 		return clear, err
 	}
-	// A media server that takes over may restart its sequence numbers, and the old roll-over counter is then wrong (RFC
-	// 3711, section 3.3.1). A new context is allowed only after a silence and from a known host, otherwise an attacker
-	// could replay packets.
+	// A media server that takes over may restart its sequence numbers. The old roll-over counter is then wrong (RFC
+	// 3711, section 3.3.1), so a new SRTP context is needed. It is created only after a silence and for a known host,
+	// because otherwise an attacker could replay packets.
 	in, err := newContext(s.terms.in, srtp.SRTPReplayProtection(64), srtp.SRTCPReplayProtection(64))
 	if err == nil {
 		clear, err = in.DecryptRTP(nil, packet, &s.incoming)
@@ -250,7 +250,7 @@ func (s *stream) decryptPacket(packet []byte, from netip.AddrPort, now time.Time
 	return clear, err
 }
 
-// changePackets is the number of consecutive packets in another agreed codec after which we switch to that codec, too.
+// changePackets is the number of consecutive packets in another agreed codec after which we also send in that codec.
 const changePackets = 3
 
 // codecChange detects that the peer has switched its codec. The stream's mu guards all fields.
@@ -259,16 +259,16 @@ type codecChange struct {
 	changed int             // number of consecutive packets in another codec
 }
 
-// ignoreCodecs makes the stream ignore further switches of the peer's codec.
-func (s *stream) ignoreCodecs() {
+// ignoreCodecSwitches makes the stream ignore further switches of the peer's codec.
+func (s *stream) ignoreCodecSwitches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onCodec = nil
 }
 
-// noteCodec counts packets in another agreed codec, and calls onCodec after changePackets. The caller must hold mu.
-func (s *stream) noteCodec(number uint8) {
-	switch to := s.terms.receivedAs(number); {
+// detectCodecSwitch counts packets in another agreed codec, and calls onCodec after changePackets. The caller must hold mu.
+func (s *stream) detectCodecSwitch(number uint8) {
+	switch to := s.terms.codecOf(number); {
 	case to == s.terms.codec:
 		s.changed = 0
 	case to != nil && s.onCodec != nil:
@@ -281,8 +281,8 @@ func (s *stream) noteCodec(number uint8) {
 // SetReadDeadline implements [rtpaudio.Reader].
 func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
 
-// stopReadsOnDone makes reads fail once ctx is done. It uses the read deadline, so the socket stays open. stop ends
-// the effect of ctx.
+// stopReadsOnDone makes reads fail once ctx is done. It sets the read deadline and does not close the socket. Calling
+// stop ends this.
 func (s *stream) stopReadsOnDone(ctx context.Context) (stop func() bool) {
 	_ = s.SetReadDeadline(time.Time{}) // an error is ignored: reads from a closed socket fail anyway
 	return context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
@@ -299,12 +299,12 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.writePacket(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fillPauses sends a packet per interval (every) while no other packets are sent, until ctx is done. The packets have
-// the payload type number, and contain music, silence or comfort noise. Some trunks end a call without packets.
-func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Duration, nextPacket func() []byte) {
+// fillPauses sends one packet per interval while no other packets are sent, until ctx is done. The packets contain
+// music, silence or comfort noise. It is needed because some trunks end a call when they receive no packets.
+func (s *stream) fillPauses(ctx context.Context, payloadType uint8, interval time.Duration, nextPacket func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
-	first := min(every*3/4, 2*media.FrameDuration) // time to wait after a packet that fillPauses has not sent
+	first := min(interval*3/4, 2*media.FrameDuration) // time to wait after a packet that fillPauses has not sent
 	for mine := uint32(0); ; {
 		select {
 		case <-ctx.Done():
@@ -314,14 +314,14 @@ func (s *stream) fillPauses(ctx context.Context, number uint8, every time.Durati
 		s.mu.Lock()
 		wait := first
 		if mine != 0 && mine == s.sent.packets {
-			wait = every * 3 / 4
+			wait = interval * 3 / 4
 		}
 		if past := time.Since(s.sent.at); !s.sendingDigits && s.terms != nil && !s.terms.isHeld && past > wait {
 			at := s.currentTimestamp()
 			if past < 2*media.FrameDuration && s.sent.packets > 0 { // in continuous audio, timestamps have no gaps
 				at = s.header.Timestamp + uint32(media.Samples(media.FrameDuration, s.terms.codec.media.ClockRate()))
 			}
-			_ = s.writePacket(number, false, at, nextPacket())
+			_ = s.writePacket(payloadType, false, at, nextPacket())
 			mine = s.sent.packets
 		}
 		s.mu.Unlock()
@@ -343,7 +343,7 @@ func (s *stream) agreement() *agreement {
 	return s.terms
 }
 
-// track maps sequence numbers and timestamps of another stream's packets to those of this stream.
+// track maps the sequence numbers and timestamps of another stream's packets to those of this stream.
 type track struct {
 	ssrc      uint32
 	sequence  uint16 // difference that is added to the sequence number of the other stream
@@ -351,9 +351,9 @@ type track struct {
 	sent      uint32 // number of packets that this stream had sent when the newest one was forwarded
 }
 
-// forwardPacket sends a packet of another stream with a payload type of this stream. Loss and reordering of the other
-// stream are preserved.
-func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
+// forwardPacket sends a packet of another stream with a payload type of this stream. It keeps the order of the packets
+// and the gaps that lost packets leave.
+func (s *stream) forwardPacket(t *track, payloadType uint8, p *rtp.Packet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sendingDigits || s.terms == nil || s.terms.isHeld {
@@ -367,7 +367,7 @@ func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 	}
 	sequence := p.SequenceNumber + t.sequence
 	s.header.SequenceNumber = sequence - 1
-	_ = s.writePacket(number, marker, p.Timestamp+t.timestamp, p.Payload)
+	_ = s.writePacket(payloadType, marker, p.Timestamp+t.timestamp, p.Payload)
 	if int16(sequence-newest.SequenceNumber) < 0 {
 		s.header.SequenceNumber, s.header.Timestamp = newest.SequenceNumber, newest.Timestamp
 	}
@@ -375,16 +375,16 @@ func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 }
 
 const (
-	// drainWait is longer than it takes to read a packet that is buffered in the socket. mostDrained is more packets
-	// than the system buffers.
-	drainWait   = 2 * time.Millisecond
-	mostDrained = 1024
+	// drainWait is longer than it takes to read a packet from the socket's buffer. maxDrained is more packets than the
+	// system buffers.
+	drainWait  = 2 * time.Millisecond
+	maxDrained = 1024
 )
 
 // dropReceived drops the packets that have arrived so far.
 func (s *stream) dropReceived() {
 	var buf [1500]byte
-	for range mostDrained {
+	for range maxDrained {
 		deadline := time.Now().Add(drainWait)
 		_ = s.conn.SetReadDeadline(deadline)
 		_, _, err := s.conn.ReadFromUDPAddrPort(buf[:])
@@ -401,8 +401,8 @@ const voiceEnd = 200 * time.Millisecond
 // SpokenTimeout limits the wait for the end of the sentence that the model says before a transfer.
 const SpokenTimeout = 15 * time.Second
 
-// waitSpoken blocks until the model's voice has ended. It fails if that takes longer than [SpokenTimeout].
-func (s *stream) waitSpoken(ctx context.Context) error {
+// waitVoiceEnd blocks until the model's voice has ended. It fails if that takes longer than [SpokenTimeout].
+func (s *stream) waitVoiceEnd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, SpokenTimeout)
 	defer cancel()
 	for {
@@ -420,15 +420,15 @@ func (s *stream) waitSpoken(ctx context.Context) error {
 	}
 }
 
-// writePacket sends a packet with the payload type number. Network errors are ignored, because the peer may be
+// writePacket sends a packet with this payload type. Network errors are ignored, because the peer may be
 // reachable again soon. The caller must hold mu.
-func (s *stream) writePacket(number uint8, marker bool, timestamp uint32, payload []byte) error {
+func (s *stream) writePacket(payloadType uint8, marker bool, timestamp uint32, payload []byte) error {
 	to := s.latched
 	if !to.IsValid() {
 		to = s.terms.remote
 	}
 	h := &s.header
-	h.Version, h.SSRC, h.PayloadType, h.Marker, h.Timestamp = rtpVersion, s.ssrc, number, marker, timestamp
+	h.Version, h.SSRC, h.PayloadType, h.Marker, h.Timestamp = rtpVersion, s.ssrc, payloadType, marker, timestamp
 	h.SequenceNumber++
 	n, err := h.MarshalTo(s.plain[:])
 	if err != nil {
@@ -448,8 +448,8 @@ func (s *stream) writePacket(number uint8, marker bool, timestamp uint32, payloa
 	return nil
 }
 
-// readControl reads the peer's RTCP reports until the stream is closed.
-func (s *stream) readControl() {
+// readRTCP reads the peer's RTCP reports until the stream is closed.
+func (s *stream) readRTCP() {
 	buf := make([]byte, 1500)
 	var reports rtpaudio.Reports
 	for {
@@ -457,11 +457,11 @@ func (s *stream) readControl() {
 		if err != nil {
 			return
 		}
-		for _, r := range s.readReports(buf[:n], from.Addr().Unmap()) {
+		for _, r := range s.receiveReports(buf[:n], from.Addr().Unmap()) {
 			if r.SSRC != s.ssrc {
 				continue
 			}
-			lost, of := reports.Next(r)
+			lost, of := reports.AddReport(r)
 			if of == 0 {
 				continue
 			}
@@ -473,8 +473,9 @@ func (s *stream) readControl() {
 	}
 }
 
-// readReports returns the peer's reports on our packets.
-func (s *stream) readReports(raw []byte, from netip.Addr) (list []rtcp.ReceptionReport) {
+// receiveReports decrypts an RTCP packet, and returns the peer's reports on our packets. It also records that the peer
+// is still there.
+func (s *stream) receiveReports(raw []byte, from netip.Addr) (list []rtcp.ReceptionReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.terms == nil || from != s.terms.remote.Addr() && from != s.latched.Addr() {
@@ -505,7 +506,7 @@ func (s *stream) readReports(raw []byte, from netip.Addr) (list []rtcp.Reception
 	return list
 }
 
-// reportEvery is the interval between our RTCP reports (at least 5 s: RFC 3550, section 6.2). Some trunks require
+// reportEvery is the interval between our RTCP reports: the minimum of RFC 3550, section 6.2. Some trunks require
 // reports.
 const reportEvery = 5 * time.Second
 

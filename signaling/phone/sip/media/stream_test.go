@@ -92,7 +92,7 @@ func TestSilenceTimeout(t *testing.T) {
 	anHour := func() { s.lastPacket.Store(time.Now().Add(-time.Hour).UnixNano()) } // sets the last packet to an hour ago
 	check := func(when string, want error) {
 		t.Helper()
-		if err := r.CheckSilence(time.Now()); err != want {
+		if err := r.ReportAndCheckSilence(time.Now()); err != want {
 			t.Errorf("%s: %v", when, err)
 		}
 	}

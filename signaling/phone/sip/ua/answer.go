@@ -19,41 +19,41 @@ const (
 	maxRetransmitInterval = 4 * time.Second        // T2
 )
 
-// Accept starts to handle a CANCEL of the call: from now on, a CANCEL ends the call. If a CANCEL has already arrived and
-// has been answered, Accept returns [ErrCancelled].
-func (c *Call) Accept() error {
+// EndOnCancel makes a CANCEL end the call from now on. If a CANCEL has already arrived and was answered, it returns
+// [ErrCancelled].
+func (c *Call) EndOnCancel() error {
 	if !c.tx.OnCancel(func(*sip.Request) { c.End(ErrCancelled) }) {
 		return ErrCancelled
 	}
 	return nil
 }
 
-// IsCancelled reports whether the CANCEL of the call arrived before its INVITE.
-func (c *Call) IsCancelled() bool { return c.core.gate.wasCancelled(c.dialog.invite) }
+// HasEarlyCancel reports whether the CANCEL of the call arrived before its INVITE.
+func (c *Call) HasEarlyCancel() bool { return c.core.gate.hasEarlyCancel(c.dialog.invite) }
 
-// Ring sends the provisional response. If early is set and the INVITE has an offer, the response contains our session
-// description, and hasMedia is true. If the response is reliable, Ring blocks until it is acknowledged.
-func (c *Call) Ring(early bool) (hasMedia bool, err error) {
+// Ring sends the provisional response. If earlyMedia is true and the INVITE has an offer, the response contains our
+// session description, and sentSDP is true. If the response is sent reliably, Ring blocks until it is acknowledged.
+func (c *Call) Ring(earlyMedia bool) (sentSDP bool, err error) {
 	req := c.dialog.invite
 	must := requiresOption(req, "100rel")
 	rings := c.dialog.buildResponse(req, 180, "Ringing")
-	switch offered := sessionIn(req) != nil; {
+	switch offered := findSDP(req) != nil; {
 	case !offered && must: // a reliable response would have to contain our offer, so none is sent
 		return false, nil
-	case !offered || !early:
-		return false, c.sendReliable(rings, must)
+	case !offered || !earlyMedia:
+		return false, c.sendProvisional(rings, must)
 	}
 	must = supportsOption(req, "100rel")
 	rings = c.dialog.buildResponse(req, 183, "Session Progress")
 	setBody(rings, typeSDP, c.Media.LocalDescription())
-	return true, c.sendReliable(rings, must)
+	return true, c.sendProvisional(rings, must)
 }
 
-// sendReliable sends a provisional response, reliably if must is true. A reliable response is repeated, and
-// sendReliable blocks, until the peer acknowledges it.
-func (c *Call) sendReliable(res *sip.Response, must bool) error {
+// sendProvisional sends a provisional response. If isReliable is true, it repeats the response and blocks until the peer
+// acknowledges it.
+func (c *Call) sendProvisional(res *sip.Response, isReliable bool) error {
 	req, tx := c.dialog.invite, c.tx
-	if !must {
+	if !isReliable {
 		_ = tx.Respond(res) // an error is ignored: the final response repeats the content
 		return nil
 	}
@@ -78,21 +78,21 @@ func (c *Call) sendReliable(res *sip.Response, must bool) error {
 	return err
 }
 
-// Answer answers the call, and blocks until the answer is acknowledged.
-func (c *Call) Answer() error {
+// AnswerAndAwaitAck answers the call, and blocks until the answer is acknowledged.
+func (c *Call) AnswerAndAwaitAck() error {
 	req := c.dialog.invite
-	res := c.withTimer(c.dialog.buildResponse(req, 200, "OK"))
+	res := c.addCallHeaders(c.dialog.buildResponse(req, 200, "OK"))
 	setBody(res, typeSDP, c.Media.LocalDescription())
 	body, err := c.sendUntilAcked(res, c.tx, c.acked)
 	if err != nil {
 		return err
 	}
-	if sessionIn(req) == nil { // the INVITE had no offer, so we made it
+	if findSDP(req) == nil { // the INVITE had no offer, so we made it
 		if err := c.Media.ApplyAnswer(body); err != nil {
 			return err
 		}
 	}
-	<-c.changing // unlocks changing: the media can be renegotiated from now on
+	<-c.changing // unlock: the media can be renegotiated from now on
 	c.isAnswered.Store(true)
 	return nil
 }
@@ -124,7 +124,7 @@ func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 		case body := <-acked:
 			return body, nil
 		case ack := <-tx.Acks(): // some peers send the ACK with the branch of the INVITE, so sipgo delivers it here
-			return sessionIn(ack), nil
+			return findSDP(ack), nil
 		case <-c.ending: // the call has ended, for example by a BYE that overtook the ACK
 			return nil, c.EndReason()
 		case <-timeout.C:
@@ -141,7 +141,7 @@ func (c *Call) sendUntilAcked(res *sip.Response, tx sip.ServerTransaction, acked
 // response is ignored.
 func (c *Call) onAck(req *sip.Request) {
 	if c.awaitedACK.CompareAndSwap(req.CSeq().SeqNo, 0) {
-		phone.TrySend(c.acked, sessionIn(req))
+		phone.TrySend(c.acked, findSDP(req))
 	}
 }
 
@@ -164,7 +164,7 @@ func (c *Call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	case refused != nil:
 		c.respond(tx, req, refused)
-	case sessionIn(req) != nil: // a second offer before the first one is answered
+	case findSDP(req) != nil: // a second offer before the first one is answered
 		_ = tx.Respond(c.dialog.buildResponse(req, 488, "Not Acceptable Here"))
 	default:
 		_ = tx.Respond(c.dialog.buildResponse(req, 200, "OK"))
@@ -172,9 +172,9 @@ func (c *Call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 	phone.TrySend(c.reliable.acked, nil) // no effect if the response was acknowledged before
 }
 
-// handleMediaChange handles a re-INVITE or an UPDATE, which may renegotiate the media. deliver sends the response, and
-// returns the body of its ACK.
-func (c *Call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
+// handleMediaChange handles a re-INVITE or an UPDATE, which may renegotiate the media. sendResponse sends the response.
+// For a re-INVITE, it blocks until the ACK arrives and returns the body of the ACK.
+func (c *Call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, sendResponse func(*sip.Response) ([]byte, error)) {
 	select { // waits a moment: a request that is sent right after an ACK may be read before the ACK
 	case c.changing <- struct{}{}:
 		defer func() { <-c.changing }()
@@ -186,25 +186,25 @@ func (c *Call) handleMediaChange(req *sip.Request, tx sip.ServerTransaction, del
 		c.respond(tx, req, refused)
 		return
 	}
-	offer := sessionIn(req)
-	describes := offer != nil || req.Method == sip.INVITE
-	isOurOffer := describes && offer == nil // a re-INVITE without an offer asks for ours
-	if describes && !isOurOffer {
+	offer := findSDP(req)
+	hasSDP := offer != nil || req.Method == sip.INVITE // the response contains a session description
+	isOurOffer := hasSDP && offer == nil               // a re-INVITE without an offer asks for ours
+	if hasSDP && !isOurOffer {
 		if err := c.Media.ApplyOffer(offer); err != nil {
 			c.respond(tx, req, NotAcceptable(err))
 			return
 		}
 	}
 	c.dialog.setTarget(req.Contact())
-	c.noteRefresh()
-	res := c.withTimer(c.dialog.buildResponse(req, 200, "OK"))
+	c.recordRefresh()
+	res := c.addCallHeaders(c.dialog.buildResponse(req, 200, "OK"))
 	switch {
 	case isOurOffer:
 		setBody(res, typeSDP, c.Media.BuildReoffer())
-	case describes:
+	case hasSDP:
 		setBody(res, typeSDP, c.Media.LocalDescription())
 	}
-	body, err := deliver(res)
+	body, err := sendResponse(res)
 	if isOurOffer && err == nil && len(body) > 0 {
 		err = c.Media.ApplyAnswer(body)
 	}

@@ -35,24 +35,26 @@ type bodyPart struct {
 	data        []byte
 }
 
-// isRequired reports whether the message must be refused if this part is not understood (RFC 3261, section 20.11).
-func (p *bodyPart) isRequired() bool {
+// isMarkedRequired reports whether the part says handling=required. By RFC 3261, section 20.11, a part without a handling
+// is required, too. Here nested parts without one are ignored if they are not understood.
+func (p *bodyPart) isMarkedRequired() bool {
 	return strings.Contains(strings.ReplaceAll(p.disposition, " ", ""), "handling=required")
 }
 
-func (p *bodyPart) isOptional() bool {
+func (p *bodyPart) isMarkedOptional() bool {
 	return strings.Contains(strings.ReplaceAll(p.disposition, " ", ""), "handling=optional")
 }
 
-// isSession reports whether an SDP part describes the session itself, and not, for example, an early session (RFC 3959).
+// isSession reports whether an SDP part describes the session itself. It may instead describe, for example, an early
+// session (RFC 3959).
 func (p *bodyPart) isSession() bool {
 	name, _, _ := strings.Cut(p.disposition, ";")
 	name = strings.TrimSpace(name)
 	return name == "" || name == "session" || name == "render"
 }
 
-// findBody returns the part of a message that has one of the given types, or nil. A body without a Content-Type is
-// taken for the first type. refused is set if a required part is not supported.
+// findBody returns the part of a message that has one of the given types, or nil. A body without a Content-Type counts
+// as the first of these types. If the message requires a part that is not supported, refused is the refusal.
 func findBody(m sip.Message, types ...string) (found *bodyPart, refused *Refusal) {
 	body := m.Body()
 	if len(bytes.TrimSpace(body)) == 0 {
@@ -65,7 +67,7 @@ func findBody(m sip.Message, types ...string) (found *bodyPart, refused *Refusal
 			"identity")},
 	}
 	if coding := strings.ToLower(headerText(m, "Content-Encoding", "e")); coding != "" && coding != "identity" {
-		if top.isOptional() {
+		if top.isMarkedOptional() {
 			return nil, nil
 		}
 		return nil, unsupported
@@ -76,22 +78,23 @@ func findBody(m sip.Message, types ...string) (found *bodyPart, refused *Refusal
 	}
 	partsLeft := maxParts
 	found, missing := searchParts(&top, types, maxDepth, &partsLeft)
-	if missing || found == nil && !top.isOptional() && !strings.HasPrefix(top.kind, "multipart/") {
+	if missing || found == nil && !top.isMarkedOptional() && !strings.HasPrefix(top.kind, "multipart/") {
 		return nil, unsupported
 	}
 	return found, nil
 }
 
-// searchParts searches a part, and the parts nested in it, for one of the types. missing is true if a required part is not understood.
-func searchParts(p *bodyPart, types []string, depth int, partsLeft *int) (found *bodyPart, missing bool) {
+// searchParts searches a part, and the parts nested in it, for one of the types. hasUnsupported is true if a required
+// part has none of the types.
+func searchParts(p *bodyPart, types []string, depth int, partsLeft *int) (found *bodyPart, hasUnsupported bool) {
 	if *partsLeft--; *partsLeft < 0 {
 		return nil, false
 	}
 	if !strings.HasPrefix(p.kind, "multipart/") {
 		if !slices.Contains(types, p.kind) {
-			return nil, p.isRequired()
+			return nil, p.isMarkedRequired()
 		}
-		if p.kind == typeSDP && !p.isSession() || !p.decodeTransfer() {
+		if p.kind == typeSDP && !p.isSession() || !p.decodeTransferEncoding() {
 			return nil, false
 		}
 		return p, false
@@ -101,16 +104,16 @@ func searchParts(p *bodyPart, types []string, depth int, partsLeft *int) (found 
 	}
 	for _, one := range splitParts(p.data, parameterOf(p.params, "boundary")) {
 		inner, lacks := searchParts(one, types, depth-1, partsLeft)
-		missing = missing || lacks
+		hasUnsupported = hasUnsupported || lacks
 		if inner != nil && (found == nil || p.kind == "multipart/alternative") { // the last alternative is the best
 			found = inner
 		}
 	}
-	return found, missing && p.kind != "multipart/alternative"
+	return found, hasUnsupported && p.kind != "multipart/alternative"
 }
 
-// decodeTransfer decodes the Content-Transfer-Encoding (RFC 2045, section 6). It reports whether that succeeded.
-func (p *bodyPart) decodeTransfer() bool {
+// decodeTransferEncoding decodes the part's data according to its Content-Transfer-Encoding (RFC 2045, section 6).
+func (p *bodyPart) decodeTransferEncoding() (ok bool) {
 	var err error
 	switch strings.ToLower(p.encoding) {
 	case "base64":
@@ -142,7 +145,7 @@ func splitParts(body []byte, boundary string) (parts []*bodyPart) {
 		rest = bytes.TrimSpace(rest)
 		if ok && (len(rest) == 0 || string(rest) == "--") {
 			if begin >= 0 {
-				parts = append(parts, readPart(body[begin:at]))
+				parts = append(parts, parsePart(body[begin:at]))
 			}
 			if begin = end; len(rest) > 0 {
 				return parts
@@ -151,13 +154,13 @@ func splitParts(body []byte, boundary string) (parts []*bodyPart) {
 		at = end
 	}
 	if begin >= 0 && begin < len(body) {
-		parts = append(parts, readPart(body[begin:]))
+		parts = append(parts, parsePart(body[begin:]))
 	}
 	return parts
 }
 
-// readPart parses the headers of a part, and removes the line end before the next boundary from its data.
-func readPart(text []byte) *bodyPart {
+// parsePart parses the headers of a part, and removes the line end before the next boundary from its data.
+func parsePart(text []byte) *bodyPart {
 	p := &bodyPart{kind: "text/plain"}
 	for {
 		line, rest, more := bytes.Cut(text, []byte("\n"))
@@ -220,8 +223,8 @@ func parameterOf(params, name string) string {
 	return ""
 }
 
-// sessionIn returns the session description in a message, or nil.
-func sessionIn(m sip.Message) []byte {
+// findSDP returns the session description in a message, or nil.
+func findSDP(m sip.Message) []byte {
 	if p, _ := findBody(m, typeSDP); p != nil {
 		return p.data
 	}
@@ -234,5 +237,5 @@ func checkBody(req *sip.Request) *Refusal {
 	return refused
 }
 
-// accepted lists the supported types of bodies.
+// accepted is the value of the Accept header: the supported types of bodies.
 const accepted = typeSDP + ", " + typeDTMFRelay + ", " + typeDTMF + ", " + typeFragment + ", multipart/mixed"

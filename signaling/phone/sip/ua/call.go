@@ -24,7 +24,7 @@ type Media interface {
 	ApplyAnswer(sdp []byte) error
 	// LocalDescription returns our answer to the newest offer, or our own offer if the peer has sent none.
 	LocalDescription() []byte
-	// BuildReoffer returns our offer for a response to a re-INVITE without an offer. It repeats what is agreed.
+	// BuildReoffer returns our offer for the response to a re-INVITE that has no offer. It repeats what is agreed.
 	BuildReoffer() []byte
 }
 
@@ -33,7 +33,7 @@ type Call struct {
 	Log *slog.Logger
 	// Media must be set before the call is answered or dialled.
 	Media Media
-	// OnDigit is called with an INFO request's DTMF digit: kind is the content type, and body its text. It returns
+	// OnDigit is called with the DTMF digit in an INFO request: kind is the content type, and body the text. It returns
 	// false if the body is malformed.
 	OnDigit func(kind, body string) bool
 
@@ -81,7 +81,7 @@ type reliable struct {
 	acked  chan []byte
 }
 
-// maxForks limits the phones of a forked call whose early answers are kept.
+// maxForks limits how many phones of a forked call may have their early answers stored.
 const maxForks = 16
 
 // earlyAnswers maps the tag of a phone to the session description in its provisional response. A forked call has
@@ -89,16 +89,16 @@ const maxForks = 16
 type earlyAnswers map[string][]byte
 
 func (e *earlyAnswers) addAnswer(res *sip.Response) {
-	if answer := sessionIn(res); answer != nil && len(*e) < maxForks {
+	if answer := findSDP(res); answer != nil && len(*e) < maxForks {
 		if *e == nil {
 			*e = earlyAnswers{}
 		}
-		(*e)[tagOf(res)] = answer
+		(*e)[toTag(res)] = answer
 	}
 }
 
 // answerFor returns the early answer of the phone that sent res, or nil.
-func (e earlyAnswers) answerFor(res *sip.Response) []byte { return e[tagOf(res)] }
+func (e earlyAnswers) answerFor(res *sip.Response) []byte { return e[toTag(res)] }
 
 func newCall(core *core, t *trunkState, dialog *dialog, log *slog.Logger) *Call {
 	c := &Call{
@@ -121,18 +121,18 @@ func (c *Call) Trunk() string { return c.trunk.Name }
 func (c *Call) Party() phone.Party { return c.party }
 
 // Offer returns the session description of the caller, or nil.
-func (c *Call) Offer() []byte { return sessionIn(c.dialog.invite) }
+func (c *Call) Offer() []byte { return findSDP(c.dialog.invite) }
 
 // MediaAddr returns our address for the media of the call.
 func (c *Call) MediaAddr() netip.Addr { return c.core.local.address(c.dialog.peerAddr()) }
 
-// Reserve counts the call against the limits of its trunk and, unless caller is "", of the caller. If a limit is
-// reached, it returns the name of the limit; else "".
-func (c *Call) Reserve(caller string) (rule string) {
-	if rule = c.core.gate.countCall(c.trunk, caller); rule == "" {
+// Reserve counts the call towards the limits of its trunk and, unless caller is "", of the caller. If a limit is
+// reached, it returns the name of that limit, otherwise "".
+func (c *Call) Reserve(caller string) (exceededLimit string) {
+	if exceededLimit = c.core.gate.countCall(c.trunk, caller); exceededLimit == "" {
 		c.reserved = &caller
 	}
-	return rule
+	return exceededLimit
 }
 
 // release stops counting the call against its limits, and closes Released.
@@ -149,15 +149,15 @@ func (c *Call) Ending() <-chan struct{} { return c.ending }
 // Released returns a channel that is closed when all resources of the call are released.
 func (c *Call) Released() <-chan struct{} { return c.released }
 
-// End gives the call a reason to end, which closes Ending. Only the first reason counts.
+// End gives the call a reason to end, which closes the channel of Ending. Only the first reason counts.
 func (c *Call) End(reason error) {
 	if c.setReason(reason) {
 		close(c.ending)
 	}
 }
 
-// setReason sets the reason for the end of the call. It returns false if there is one already.
-func (c *Call) setReason(reason error) bool {
+// setReason sets the reason for the end of the call, unless there is one already.
+func (c *Call) setReason(reason error) (isFirst bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reason != nil {
@@ -189,15 +189,16 @@ func (c *Call) Context(parent context.Context) (ctx context.Context, cancel cont
 }
 
 // HangUp sends a BYE with a Reason header, unless the other side has ended the call. It returns the reason for which
-// the call ended, or err if it has none.
-func (c *Call) HangUp(err error, header func(reason error) string) error {
+// the call ended, or err if it has none. reasonHeader returns the header's value. HangUp blocks until a refresh in
+// progress has ended and the BYE is answered.
+func (c *Call) HangUp(err error, reasonHeader func(reason error) string) error {
 	c.refreshing.Wait()
 	why := c.EndReason()
 	if why != nil {
 		err = why
 	}
 	if !errors.Is(why, ErrHungUp) && !errors.Is(why, ErrCancelled) {
-		c.dialog.sendBye(header(err))
+		c.dialog.sendBye(reasonHeader(err))
 	}
 	return err
 }

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxChallenges limits the challenges to one request. Two proxies and the phone system behind them may each send one, and another
-	// one when a nonce is stale.
+	// maxChallenges limits how often one request may be challenged. Two proxies and the phone system behind them may
+	// each challenge it, and once more when a nonce is stale.
 	maxChallenges = 6
 	// maxStale limits how often a realm may report that our nonce is stale.
 	maxStale = 3
@@ -43,7 +43,7 @@ type passwordAnswers struct {
 }
 
 // addChallenges stores the challenges of a response, and reports whether to send the request again with answers.
-func (p *passwordAnswers) addChallenges(o *Outbound, res *sip.Response) bool {
+func (p *passwordAnswers) addChallenges(o *Outbound, res *sip.Response) (shouldRetry bool) {
 	if o == nil || o.Username == "" || res.StatusCode != 401 && res.StatusCode != 407 {
 		return false
 	}
@@ -81,8 +81,8 @@ func (p *passwordAnswers) authHeaders(o *Outbound, req *sip.Request) (list []sip
 	return list
 }
 
-// challengesIn returns the supported challenges of a response. If a realm sends several supported challenges, only the
-// first is returned: it is the one that the realm prefers (RFC 8760).
+// challengesIn returns the supported challenges of a response, one for each realm. If a realm sends several, the first
+// one is returned, because the realm prefers it (RFC 8760).
 func challengesIn(res *sip.Response) (list []*challenge) {
 	for _, h := range []struct{ name, reply string }{
 		{"Proxy-Authenticate", "Proxy-Authorization"}, {"WWW-Authenticate", "Authorization"},
@@ -101,7 +101,7 @@ func challengesIn(res *sip.Response) (list []*challenge) {
 	return list
 }
 
-// schemeBegins matches the beginning of a challenge: its scheme and the first parameter.
+// schemeBegins matches the beginning of a challenge: its scheme and the name of its first parameter.
 var schemeBegins = regexp.MustCompile(`^[A-Za-z0-9-]+[ \t]+[A-Za-z0-9-]+[ \t]*=`)
 
 // splitChallenges splits a header into its challenges.
@@ -127,7 +127,7 @@ func parseChallenge(text string) *challenge {
 		key, value, _ := strings.Cut(one, "=")
 		value = strings.TrimSpace(value)
 		if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
-			value = unescapeName(value[1 : len(value)-1])
+			value = unescapeQuoted(value[1 : len(value)-1])
 		}
 		switch strings.ToLower(strings.TrimSpace(key)) {
 		case "realm":
@@ -150,7 +150,7 @@ func parseChallenge(text string) *challenge {
 			}
 		}
 	}
-	if _, session := c.plainAlgorithm(); session && len(c.QOP) == 0 { // a "-sess" algorithm needs a cnonce, which is sent only with qop
+	if _, session := c.baseAlgorithm(); session && len(c.QOP) == 0 { // a "-sess" algorithm needs a cnonce, which is sent only with qop
 		return nil
 	}
 	if c.Nonce == "" || c.newHash() == nil || len(c.QOP) > 0 && !c.SupportsQOP("auth") && !c.SupportsQOP("auth-int") {
@@ -159,15 +159,15 @@ func parseChallenge(text string) *challenge {
 	return c
 }
 
-// plainAlgorithm returns the algorithm in upper case, without the suffix "-sess". session reports whether it had the suffix. An empty
+// baseAlgorithm returns the algorithm in upper case, without the suffix "-sess". isSession reports whether it had the suffix. An empty
 // name means MD5.
-func (c *challenge) plainAlgorithm() (name string, session bool) {
+func (c *challenge) baseAlgorithm() (name string, isSession bool) {
 	return strings.CutSuffix(strings.ToUpper(c.Algorithm), "-SESS")
 }
 
 // newHash returns a hash for the algorithm, or nil if it is not supported.
 func (c *challenge) newHash() hash.Hash {
-	switch name, _ := c.plainAlgorithm(); name {
+	switch name, _ := c.baseAlgorithm(); name {
 	case "", "MD5":
 		return md5.New()
 	case "SHA-256":
@@ -186,7 +186,7 @@ func (c *challenge) buildAnswer(o *Outbound, req *sip.Request) string {
 		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(req.Body())), nil },
 	}
 	plain := c.Challenge
-	name, session := c.plainAlgorithm()
+	name, session := c.baseAlgorithm()
 	if session { // computes A1 as in RFC 7616, section 3.4.2
 		plain.Algorithm = name
 		sum := func(text string) string {

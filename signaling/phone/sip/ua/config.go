@@ -29,7 +29,8 @@ type Listen struct {
 	ClientCA  string `json:"clientCA"` // file of an authority for client certificates; if empty, peers need none
 }
 
-// Trunk configures the signalling with a SIP trunk or phone system: which calls are accepted from it, and how it is called.
+// Trunk configures the signalling with a SIP trunk or phone system: which calls from the trunk are accepted, and how
+// calls to it are made.
 type Trunk struct {
 	Name           string    `json:"name"`
 	From           []string  `json:"from"`     // addresses and networks that may call; if empty, any address may call with the password
@@ -84,8 +85,8 @@ func (l *Listen) CheckFields() error {
 	return nil
 }
 
-// CheckFields validates the trunk and fills in defaults. Its errors begin with the field's name.
-func (t *Trunk) CheckFields() error {
+// CheckAndSetDefaults validates the trunk and fills in defaults. Its errors begin with the field's name.
+func (t *Trunk) CheckAndSetDefaults() error {
 	if t.Name == "" {
 		return errors.New("name: is missing")
 	}
@@ -115,17 +116,17 @@ func (t *Trunk) CheckFields() error {
 	if t.CallsPerSecond == 0 {
 		t.CallsPerSecond = defaultCallsPerSecond
 	}
-	err := phone.CheckLimits(
+	err := phone.SetLimitDefaults(
 		phone.Limit{Name: "calls", Value: &t.Calls, Default: defaultTrunkCalls},
 		phone.Limit{Name: "callsPerCaller", Value: &t.CallsPerCaller, Default: defaultCallsPerCaller},
 	)
 	if err != nil || t.Outbound == nil {
 		return err
 	}
-	return t.Outbound.checkFields()
+	return t.Outbound.checkAndSetDefaults()
 }
 
-func (o *Outbound) checkFields() error {
+func (o *Outbound) checkAndSetDefaults() error {
 	server, err := ParseURI(o.Server)
 	if err != nil {
 		return fmt.Errorf("outbound.server: %w", err)
@@ -139,16 +140,16 @@ func (o *Outbound) checkFields() error {
 	if (o.Username == "") != (o.Password == "") {
 		return errors.New("outbound.password: a username and a password go together")
 	}
-	return phone.CheckLimits(phone.Limit{Name: "outbound.expires", Value: &o.Expires, Default: defaultExpires})
+	return phone.SetLimitDefaults(phone.Limit{Name: "outbound.expires", Value: &o.Expires, Default: defaultExpires})
 }
 
 func (t *Trunk) hasAddress(a netip.Addr) bool {
 	return slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// isAsserting reports whether the trunk's asserted caller identities are trusted. A trunk with a password serves
-// phones, which could assert anything.
-func (t *Trunk) isAsserting() bool { return t.Username == "" }
+// isIdentityTrusted reports whether the caller identities that the trunk asserts are trusted. They are not if the trunk
+// has a password, because it then serves phones, which could assert anything.
+func (t *Trunk) isIdentityTrusted() bool { return t.Username == "" }
 
 // localURI returns our own URI.
 func (o *Outbound) localURI(host string) sip.Uri {
@@ -158,8 +159,8 @@ func (o *Outbound) localURI(host string) sip.Uri {
 	return sip.Uri{Scheme: "sip", User: o.From, Host: host, UriParams: sip.NewParams()}
 }
 
-// NumberOf returns the number of a transfer target, for a call by this trunk. It fails for a SIP URI of another server
-// than the trunk's.
+// NumberOf returns the number of a transfer target that is called by this trunk. It fails for a SIP URI of a server
+// other than the trunk's.
 func (t *Trunk) NumberOf(target string) (string, error) {
 	uri, err := ParseURI(target)
 	if err != nil {

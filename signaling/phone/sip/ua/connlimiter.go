@@ -10,11 +10,13 @@ import (
 // StrangerTime limits how long a TCP or TLS connection from an unknown address may exist without a call.
 const StrangerTime = 10 * time.Second
 
-// connLimiter is a TCP listener for sipgo that limits connections. It also hides errors of Accept: sipgo would stop
-// accepting at the first error.
+// connLimiter is a TCP listener for sipgo that limits connections. It also hides errors of Accept from sipgo, which
+// would stop accepting at the first error.
 type connLimiter struct{ *phone.Acceptor }
 
-func limitConns(l net.Listener, g *gate, r *refusals) connLimiter {
+// limitUnverifiedConns returns a listener that limits the connections from addresses that belong to no trunk. It accepts
+// none of them if no caller can authenticate.
+func limitUnverifiedConns(l net.Listener, g *gate, r *refusals) connLimiter {
 	rule, places := ruleStranger, 0
 	if g.passwords || g.elsewhere {
 		rule, places = ruleCrowd, phone.MaxUnverifiedConns

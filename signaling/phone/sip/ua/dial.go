@@ -19,8 +19,8 @@ import (
 type DialOptions struct {
 	Timeout time.Duration     // limit on ringing
 	Headers map[string]string // additional headers of the INVITE
-	// OnRinging is called when the phone rings: at most once for each INVITE. A redirection or a challenge leads to
-	// another INVITE.
+	// OnRinging is called when the phone rings, at most once for each INVITE. It may be called several times, because a
+	// redirection or a challenge leads to another INVITE.
 	OnRinging func()
 }
 
@@ -38,7 +38,7 @@ func (c *Call) Acknowledge() error { return c.dialog.sendAck(c.answer.CSeq().Seq
 
 // ApplyAnswer applies the media and the session timer in the answer to the INVITE.
 func (c *Call) ApplyAnswer() error {
-	answer := sessionIn(c.answer)
+	answer := findSDP(c.answer)
 	if answer == nil { // the session description was in a provisional response (RFC 6337, section 3.1.1)
 		answer = c.earlySDP.answerFor(c.answer)
 	}
@@ -46,9 +46,9 @@ func (c *Call) ApplyAnswer() error {
 		return err
 	}
 	c.mu.Lock()
-	c.timer = agreedRefresh(c.answer)
+	c.timer = agreedTimer(c.answer)
 	c.mu.Unlock()
-	<-c.changing // unlocks changing: the media can be renegotiated from now on
+	<-c.changing // unlock: the media can be renegotiated from now on
 	return nil
 }
 
@@ -75,7 +75,7 @@ func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 		}
 		res, err := c.sendInvite(ctx, req, o.OnRinging)
 		switch {
-		case (errors.Is(err, errSilent) || err == nil && res.StatusCode == 503) && c.dialog.nextServer(): // RFC 3263, section 4.3
+		case (errors.Is(err, errSilent) || err == nil && res.StatusCode == 503) && c.dialog.switchToNextServer(): // RFC 3263, section 4.3
 			c.Log.Info("trying the next server", "server", c.dialog.servers[0])
 			auth = passwordAnswers{}
 			continue
@@ -96,14 +96,15 @@ func (c *Call) sendInvites(o *DialOptions) (*sip.Response, error) {
 			}
 		}
 		if !auth.addChallenges(c.dialog.login, res) {
-			return nil, refusedBy(res)
+			return nil, newRefusedError(res)
 		}
 	}
 }
 
-// followRedirect applies a redirection (3xx): the call goes by the same trunk to the number in the best allowed Contact
-// (RFC 3261, section 8.1.3.4). For 305, the Contact is the proxy to use. It returns false if no Contact can be used.
-func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
+// followRedirect handles a redirection (3xx): it prepares a call by the same trunk to the number in the best allowed
+// Contact (RFC 3261, section 8.1.3.4). In a 305, the Contact is the proxy to use. It returns false if no Contact can be
+// used.
+func (c *Call) followRedirect(ctx context.Context, res *sip.Response) (ok bool) {
 	if res.StatusCode/100 != 3 {
 		return false
 	}
@@ -132,8 +133,8 @@ func (c *Call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	return false
 }
 
-// serverTimeout is the time without a response after which the next server is tried. By UDP, an INVITE is sent at 0,
-// 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
+// serverTimeout is the time that a server has to respond before the next server is tried. In this time, an INVITE by
+// UDP is sent four times: at 0, 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
 const serverTimeout = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")
@@ -145,7 +146,8 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	defer tx.Terminate()
-	// A nil timer never fires: serverTimer is nil if no other server is left, and cancelDeadline before giveUp.
+	// A nil channel never delivers. serverTimer is nil if all other servers were tried, and cancelDeadline until giveUp
+	// is called.
 	var serverTimer, cancelDeadline <-chan time.Time
 	if len(c.dialog.servers) > 1 {
 		serverTimer = time.After(serverTimeout)
@@ -166,9 +168,9 @@ func (c *Call) sendInvite(ctx context.Context, req *sip.Request, onRinging func(
 			serverTimer, hasResponse = nil, true
 			switch {
 			case res.IsSuccess():
-				// handleAnswer comes first: it stores the tag, without which a repeated answer would count as that of
-				// another phone.
-				c.dialog.handleAnswer(res)
+				// updateFromAnswer comes first, because it stores the peer's tag. Without the tag, a repeated answer
+				// would count as the answer of another phone.
+				c.dialog.updateFromAnswer(res)
 				if ctxDone == nil { // the answer crossed our CANCEL
 					_ = c.dialog.sendAck(res.CSeq().SeqNo)
 					c.dialog.sendBye("")

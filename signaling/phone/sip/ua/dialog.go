@@ -105,12 +105,12 @@ func (d *dialog) forkDialog(res *sip.Response) *dialog {
 		login: d.login, log: d.log, local: d.local, remote: d.remote, sequence: d.sequence, target: d.target,
 	}
 	forked.remote.Params = d.remote.Params.Clone()
-	forked.handleAnswer(res)
+	forked.updateFromAnswer(res)
 	return forked
 }
 
-// handleAnswer updates the dialog from a successful response to our INVITE.
-func (d *dialog) handleAnswer(res *sip.Response) {
+// updateFromAnswer updates the dialog from a successful response to our INVITE.
+func (d *dialog) updateFromAnswer(res *sip.Response) {
 	d.mu.Lock()
 	d.remoteTag = res.To().Params.GetOr("tag", "")
 	d.remote.Params.Remove("tag")
@@ -138,8 +138,8 @@ func (d *dialog) setTarget(contact *sip.ContactHeader) {
 	}
 }
 
-// maxOwners limits the addresses in dialog.owners. A phone that changes its network during a call adds an address each
-// time.
+// maxOwners limits the addresses in dialog.owners, because a phone adds an address each time it changes its network
+// during a call.
 const maxOwners = 16
 
 // addOwner adds an address to dialog.owners. The address may then send requests of the dialog, and we answer its
@@ -156,8 +156,8 @@ func (d *dialog) addOwner(hostport string) {
 	}
 }
 
-// followSource stores the source of the other side's newest request.
-func (d *dialog) followSource(req *sip.Request) {
+// updateSource stores the source of the other side's newest request.
+func (d *dialog) updateSource(req *sip.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if strings.EqualFold(d.transport, req.Transport()) {
@@ -165,9 +165,9 @@ func (d *dialog) followSource(req *sip.Request) {
 	}
 }
 
-// isNextRequest reports whether the CSeq of the peer's request is higher than before, and stores it. It is always true
-// for requests that do not change the dialog.
-func (d *dialog) isNextRequest(req *sip.Request) bool {
+// advanceRemoteSequence stores the CSeq of a request from the peer. ok is false if the CSeq is not higher than the
+// stored one. For a request that does not change the dialog, ok is always true, and the CSeq is not stored.
+func (d *dialog) advanceRemoteSequence(req *sip.Request) (ok bool) {
 	switch req.Method {
 	case sip.INVITE, sip.UPDATE, sip.BYE, sip.PRACK:
 	default:
@@ -235,8 +235,8 @@ func (d *dialog) requestRoute() (target sip.Uri, routes []sip.Uri) {
 	return target, routes
 }
 
-// requestDestination returns the address to which our requests are sent. For a peer behind a NAT, it is the source of
-// the peer's requests, or the other end of its open connection. The caller must hold mu.
+// requestDestination returns the address to which our requests are sent. If the peer is behind a NAT, that is the
+// source of the peer's requests, or the other end of the connection that the peer has opened. The caller must hold mu.
 func (d *dialog) requestDestination() string {
 	if len(d.servers) > 0 && d.remoteTag == "" {
 		return d.servers[0].String()
@@ -246,10 +246,10 @@ func (d *dialog) requestDestination() string {
 	}
 	to := d.target
 	if len(d.routes) > 0 {
-		if to = d.routes[0]; sameHost(to.Host, d.source) && d.hasOpenConn() || behindNAT(to.Host, d.source) && !to.UriParams.Has("maddr") {
+		if to = d.routes[0]; sameHost(to.Host, d.source) && d.hasOpenConn() || isBehindNAT(to.Host, d.source) && !to.UriParams.Has("maddr") {
 			return d.source
 		}
-	} else if d.hasOpenConn() || behindNAT(to.Host, d.source) {
+	} else if d.hasOpenConn() || isBehindNAT(to.Host, d.source) {
 		return d.source
 	}
 	if maddr, ok := to.UriParams.Get("maddr"); ok && maddr != "" { // RFC 3261, section 19.1.1
@@ -265,7 +265,7 @@ func (d *dialog) requestDestination() string {
 	return fmt.Sprintf("%s:%d", to.Host, to.Port)
 }
 
-// hasOpenConn reports whether the connection from which the peer's requests came is still open.
+// hasOpenConn reports whether the connection on which the peer's requests arrived is still open.
 func (d *dialog) hasOpenConn() bool {
 	switch {
 	case d.source == "" || !sip.IsReliable(d.transport):
@@ -280,8 +280,8 @@ func (d *dialog) hasOpenConn() bool {
 	return err == nil
 }
 
-// nextServer switches a dialog before its answer to the next server. It returns false if no server is left.
-func (d *dialog) nextServer() bool {
+// switchToNextServer makes a dialog that has no answer yet use the next server. It returns false if no server is left.
+func (d *dialog) switchToNextServer() (ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.servers) < 2 {
@@ -291,10 +291,10 @@ func (d *dialog) nextServer() bool {
 	return true
 }
 
-// behindNAT reports whether a peer's host address cannot be reached from here. source is the address from which the
-// peer's requests come. A private address cannot be reached if source is public. 0.0.0.0 and names in .invalid can
-// never be reached.
-func behindNAT(host, source string) bool {
+// isBehindNAT reports whether a peer's host address cannot be reached from here. source is the address from which the
+// peer's requests come. If source is public, a private host cannot be reached. 0.0.0.0 and names in .invalid can never
+// be reached.
+func isBehindNAT(host, source string) bool {
 	contact, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	from, err2 := netip.ParseAddrPort(source)
 	if phone.IsInvalidHost(host) {
@@ -304,14 +304,14 @@ func behindNAT(host, source string) bool {
 		return false
 	}
 	contact, real := contact.Unmap(), from.Addr().Unmap()
-	return isPrivateAddr(contact) && !isPrivateAddr(real) && !real.IsLoopback() || contact.IsUnspecified() ||
+	return isPrivateOrCarrierNAT(contact) && !isPrivateOrCarrierNAT(real) && !real.IsLoopback() || contact.IsUnspecified() ||
 		contact.IsLoopback() && !real.IsLoopback() || contact.IsLinkLocalUnicast() && !real.IsLinkLocalUnicast()
 }
 
 // carrierNAT holds the addresses that carriers assign behind their NAT (RFC 6598).
 var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
 
-func isPrivateAddr(a netip.Addr) bool { return a.IsPrivate() || carrierNAT.Contains(a) }
+func isPrivateOrCarrierNAT(a netip.Addr) bool { return a.IsPrivate() || carrierNAT.Contains(a) }
 
 // sameHost reports whether a host is the source address of requests.
 func sameHost(host, source string) bool {
@@ -351,12 +351,13 @@ func (d *dialog) prepareRetry(req *sip.Request) {
 	req.SetDestination(d.requestDestination())
 }
 
-// unreachableTimeout is the time without a response after which a request is sent again to the source of the peer's
-// requests. By then it was sent three times by UDP (RFC 3261, section 17.1.2.1).
+// unreachableTimeout is the time that a peer has to respond before a request is sent again, to the source of the peer's
+// requests. In this time it was sent three times by UDP (RFC 3261, section 17.1.2.1).
 const unreachableTimeout = 2 * time.Second
 
 // sendWithFallback sends a request to its destination. If that fails, this request and all further requests go to the
-// source of the peer's requests. Phone systems in containers announce unreachable addresses (RFC 3581).
+// source of the peer's requests. This helps with phone systems in containers, which announce unreachable addresses (RFC
+// 3581).
 func (d *dialog) sendWithFallback(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	d.mu.Lock()
 	source, useSource := d.source, d.useSource
@@ -389,8 +390,9 @@ func (d *dialog) switchToSource(req *sip.Request, why error) {
 	d.useSource = true
 }
 
-// isFromPeer reports whether a response comes from an address in owners, so that its challenge may be answered. A
-// stranger could guess the password from our answer. It is always true for a registration, which has no owners.
+// isFromPeer reports whether a response comes from an address in owners, so that its challenge may be answered. If it
+// came from a stranger, the stranger could guess the password from our answer. A registration has no owners, so it is
+// always true there.
 func (d *dialog) isFromPeer(res *sip.Response) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -398,13 +400,13 @@ func (d *dialog) isFromPeer(res *sip.Response) bool {
 	return len(d.owners) == 0 || err == nil && slices.Contains(d.owners, from.Addr().Unmap())
 }
 
-// transact sends a request and returns its final response.
+// transact sends a request, waits for its final response, and returns that response.
 func transact(ctx context.Context, client *sipgo.Client, req *sip.Request) (*sip.Response, error) {
 	return transactWithProgress(ctx, client, req, func() {})
 }
 
-// transactWithProgress is like [transact], but also calls the function tried for each provisional response.
-func transactWithProgress(ctx context.Context, client *sipgo.Client, req *sip.Request, tried func()) (*sip.Response, error) {
+// transactWithProgress is like [transact], but also calls onProvisional for each provisional response.
+func transactWithProgress(ctx context.Context, client *sipgo.Client, req *sip.Request, onProvisional func()) (*sip.Response, error) {
 	tx, err := client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
 		return nil, err
@@ -416,7 +418,7 @@ func transactWithProgress(ctx context.Context, client *sipgo.Client, req *sip.Re
 			if !res.IsProvisional() {
 				return res, nil
 			}
-			tried()
+			onProvisional()
 		case <-tx.Done():
 			return nil, tx.Err()
 		case <-ctx.Done():
@@ -459,8 +461,8 @@ func (d *dialog) inviteProof() []sip.Header {
 	return d.proof
 }
 
-// ackAgain acknowledges a final response again: the peer has repeated it because our first ACK was lost. The ACK is
-// also sent to the source of the response.
+// ackAgain acknowledges a final response again, because the peer has repeated it: our first ACK was lost. It also sends
+// the ACK to the source of the response.
 func (d *dialog) ackAgain(sequence uint32) error {
 	err := d.sendAck(sequence)
 	d.mu.Lock()
@@ -478,7 +480,7 @@ func (d *dialog) ackAgain(sequence uint32) error {
 	return cmp.Or(d.client.WriteRequest(req, addVia), err)
 }
 
-// ByeTimeout limits the requests that end a call or a registration. No user waits for these.
+// ByeTimeout limits the requests that end a call or a registration. No user waits for their result.
 const ByeTimeout = 5 * time.Second
 
 // sendBye ends the dialog with a BYE. reason is the Reason header, for the peer's log (RFC 3326), or "". It blocks for

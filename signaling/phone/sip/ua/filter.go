@@ -8,14 +8,15 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// packetFilter drops packets of strangers before sipgo processes them and stores anything about them.
+// packetFilter drops packets of strangers before sipgo processes them, because sipgo would store state for them.
 type packetFilter struct {
 	core      *core
 	calls     *callTable
 	registrar *registrar
 }
 
-// filterPacket returns the data that sipgo may process, or nil. It drops packets that no authorized peer can have sent.
+// filterPacket returns the data that sipgo may process, or nil. It drops packets that cannot come from an authorized
+// peer.
 func (f *packetFilter) filterPacket(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	at, err := netip.ParseAddrPort(p.RemoteAddr.String())
 	if err != nil {
@@ -29,7 +30,7 @@ func (f *packetFilter) filterPacket(p sip.TransportReadProps, data []byte) ([]by
 		f.core.refusals.record("packet dropped", ruleCancel, from.String())
 		return nil, nil
 	case p.Transport != "UDP":
-		if data = f.withoutForeignCancel(from, data); len(data) == 0 {
+		if data = f.cutAtForeignCancel(from, data); len(data) == 0 {
 			return nil, nil
 		}
 	}
@@ -41,14 +42,14 @@ func (f *packetFilter) filterPacket(p sip.TransportReadProps, data []byte) ([]by
 		return nil, nil
 	case p.Transport != "UDP": // a stranger's connection is limited, and sipgo keeps its address only while it is open
 		return data, nil
-	case f.isAllowedPacket(from, p.LocalAddr, data):
+	case f.authorizePacket(from, p.LocalAddr, data):
 		return data, nil
 	}
 	return nil, nil
 }
 
-// isForeignCancel reports whether a packet is a CANCEL for the call of another sender. sipgo does not check this: it compares only the
-// branch.
+// isForeignCancel reports whether a packet is a CANCEL for a call of another sender. sipgo does not check the sender.
+// It compares only the branch.
 func (f *packetFilter) isForeignCancel(from netip.AddrPort, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	req, ok := m.(*sip.Request)
@@ -59,10 +60,10 @@ func (f *packetFilter) isForeignCancel(from netip.AddrPort, data []byte) bool {
 	return f.calls.hasForeignInvite(req)
 }
 
-// isAllowedPacket reports whether sipgo may process a UDP packet from an unknown address. The packet must belong to a
-// call or registration, or authenticate with a password. Otherwise isAllowedPacket may send a refusal or a challenge,
-// from the socket with the local address `by`.
-func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
+// authorizePacket reports whether sipgo may process a UDP packet from an unknown address. The packet must belong to a
+// call or registration, or authenticate with a password. If it does neither, authorizePacket may send a refusal or a
+// challenge, from the socket that has localAddr.
+func (f *packetFilter) authorizePacket(from netip.AddrPort, localAddr net.Addr, data []byte) (ok bool) {
 	m, err := sip.ParseMessage(data)
 	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
 		return false
@@ -76,9 +77,9 @@ func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []
 		if c == nil {
 			return false
 		}
-		ok, res := c.checkPacketOwner(req, from)
+		ok, res := c.authorizePacket(req, from)
 		if res != nil {
-			f.writeShortResponse(by, from, res, data)
+			f.writeShortResponse(localAddr, from, res, data)
 		}
 		return ok
 	}
@@ -92,10 +93,10 @@ func (f *packetFilter) isAllowedPacket(from netip.AddrPort, by net.Addr, data []
 		return true
 	}
 	f.core.refusals.record("call refused", r.rule, from.String())
-	// The challenge is sent here, without state (RFC 3261, section 8.2.7). sipgo would keep the address in memory as
-	// long as it runs.
+	// The challenge is sent here, without storing anything (RFC 3261, section 8.2.7). sipgo would keep the address in
+	// memory as long as it runs.
 	if res := f.core.gate.refusalResponse(r, req, from.Addr()); res != nil {
-		f.writeShortResponse(by, from, res, data)
+		f.writeShortResponse(localAddr, from, res, data)
 	}
 	return false
 }
@@ -107,30 +108,31 @@ func (f *packetFilter) isExpectedResponse(res *sip.Response) bool {
 	return registers || f.calls.find(tag) != nil
 }
 
-// maxReplyRatio limits the size of a response to a stranger, as a multiple of the request's size. The source address
-// may be spoofed, and its owner would receive the response.
+// maxReplyRatio limits the size of a response to a stranger, as a multiple of the request's size. If the source address
+// is spoofed, its owner receives the response, so the gateway must not amplify traffic.
 const maxReplyRatio = 3
 
 // writeShortResponse sends a response to a stranger from the socket that received the request. If the response is
 // longer than maxReplyRatio allows, it removes challenges, but keeps the last one. If that is not enough, it sends
 // nothing.
-func (f *packetFilter) writeShortResponse(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
-	most := maxReplyRatio * len(packet)
-	if len(res.String()) > most {
+func (f *packetFilter) writeShortResponse(localAddr net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
+	maxLength := maxReplyRatio * len(packet)
+	if len(res.String()) > maxLength {
 		offers := res.GetHeaders("WWW-Authenticate")
-		for len(offers) > 1 && len(res.String()) > most {
+		for len(offers) > 1 && len(res.String()) > maxLength {
 			res.RemoveHeader("WWW-Authenticate") // removes the first challenge
 			offers = offers[1:]
 		}
 	}
-	if len(res.String()) <= most {
-		f.core.writeResponse(by, to, res)
+	if len(res.String()) <= maxLength {
+		f.core.writeResponse(localAddr, to, res)
 	}
 }
 
-// withoutForeignCancel returns data from a connection up to the first CANCEL for the call of another sender. sipgo
-// checks only the branch. Incomplete messages from a trunk are not checked.
-func (f *packetFilter) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
+// cutAtForeignCancel returns data, which has arrived on a connection, up to the first CANCEL for a call of another
+// sender. It is needed because sipgo compares only the branch of a CANCEL. It does not check incomplete messages from a
+// trunk.
+func (f *packetFilter) cutAtForeignCancel(from netip.AddrPort, data []byte) []byte {
 	const end = "\r\n\r\n"
 	for begin := 0; ; begin += len(sip.CANCEL) {
 		next := bytes.Index(data[begin:], []byte(sip.CANCEL+" "))

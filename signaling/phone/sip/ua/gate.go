@@ -24,16 +24,17 @@ import (
 
 const (
 	realm = "voxgate"
-	// nonceLifetime limits the time in which a nonce may be used in an answer. Each nonce is accepted once.
+	// nonceLifetime limits the time in which a nonce may be used in an answer. Each nonce is accepted only once.
 	nonceLifetime = 30 * time.Second
-	// provenAddressLifetime is the time for which an authenticated address stays known after its last packet, at least.
+	// provenAddressLifetime is the minimum time for which an authenticated address stays known after its last packet.
 	provenAddressLifetime = 10 * time.Minute
-	// earlyCancelWindow limits how long after its CANCEL an INVITE may arrive. UDP packets can be reordered.
+	// earlyCancelWindow limits the time from a CANCEL to its INVITE if they arrive in this order, which happens because
+	// UDP packets can be reordered.
 	earlyCancelWindow = 4 * time.Second
 )
 
-// gate decides which calls are accepted. Each refusal carries the name of a rule, for the log. Nothing is stored about
-// an address before it has authenticated (see newNonce).
+// gate decides which calls are accepted. Each refusal names the rule that caused it, for the log. Nothing is stored
+// about an address before the address has authenticated (see newNonce).
 type gate struct {
 	trunks    []*trunkState
 	maxCalls  int
@@ -71,6 +72,7 @@ func newGate(trunks []*Trunk, maxCalls int, now func() time.Time) *gate {
 	return g
 }
 
+// findTrunk returns the trunk with this name, or nil.
 func (g *gate) findTrunk(name string) *trunkState {
 	i := slices.IndexFunc(g.trunks, func(t *trunkState) bool { return t.Name == name })
 	if i < 0 {
@@ -94,7 +96,7 @@ func (g *gate) isKnown(from netip.AddrPort) bool {
 // authenticatePacket checks whether a packet from an unknown address authenticates for one of the trunks. If it does,
 // the address becomes known (see isKnown).
 func (g *gate) authenticatePacket(req *sip.Request, from netip.AddrPort, trunks []*trunkState) ruling {
-	r := g.matchTrunk(req, from.Addr(), trunks)
+	r := g.authenticateForTrunk(req, from.Addr(), trunks)
 	if r.trunk != nil {
 		g.mu.Lock()
 		g.provenAddrs.Put(g.now(), from, struct{}{})
@@ -108,8 +110,8 @@ func (g *gate) isTrunkAddress(from netip.Addr) bool {
 	return slices.ContainsFunc(g.trunks, func(t *trunkState) bool { return t.hasAddress(from) })
 }
 
-// noteCancel stores the CANCEL of an INVITE that may still arrive. It stores nothing for unknown addresses.
-func (g *gate) noteCancel(req *sip.Request) {
+// storeEarlyCancel stores a CANCEL that has arrived before its INVITE. It stores nothing for unknown addresses.
+func (g *gate) storeEarlyCancel(req *sip.Request) {
 	if from, err := netip.ParseAddrPort(req.Source()); err != nil || !g.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 		return
 	}
@@ -118,8 +120,8 @@ func (g *gate) noteCancel(req *sip.Request) {
 	g.earlyCancels.Put(g.now(), inviteKey(req), struct{}{})
 }
 
-// wasCancelled reports whether the CANCEL of an INVITE arrived before the INVITE.
-func (g *gate) wasCancelled(invite *sip.Request) bool {
+// hasEarlyCancel reports whether the CANCEL of an INVITE arrived before the INVITE.
+func (g *gate) hasEarlyCancel(invite *sip.Request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_, ok := g.earlyCancels.Get(g.now(), inviteKey(invite))
@@ -134,16 +136,16 @@ type ruling struct {
 	algorithms []string    // digest algorithms to offer in a challenge (401)
 }
 
-// Rules that only ask the phone to send the request again with a new nonce. They are not counted as refusals: a phone's
-// first request often has no nonce or an old one.
+// These rules only ask the phone to send the request again with a new nonce. They are not counted as refusals, because
+// a phone's first request often has no nonce or an old one.
 const (
 	rulePassword = "no password yet"
 	ruleReplay   = "a nonce that was used before"
 	ruleStale    = "an unknown or expired nonce"
 )
 
-// Rules that are used in several places. They are values of the metric voxgate_refusals_total, so their texts must not
-// change.
+// These rules are used in several places. Their texts must not change, because they are values of the metric
+// voxgate_refusals_total.
 const (
 	ruleStranger = "no trunk has this address"
 	ruleCancel   = "a CANCEL of another's call"
@@ -152,16 +154,16 @@ const (
 	ruleOwner = "a request of another's call"
 )
 
-// admitRequest finds the trunk to which a request outside a dialog belongs, or the rule that refuses it. Each nonce is
-// accepted once.
+// admitRequest returns the trunk to which a request outside a dialog belongs, or the rule that refuses the request. It
+// accepts each nonce only once.
 func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
-	r := g.matchTrunk(req, from, trunks)
+	r := g.authenticateForTrunk(req, from, trunks)
 	if r.trunk == nil || r.trunk.Username == "" {
 		return r
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	nonce := readCredentials(req).Nonce
+	nonce := parseCredentials(req).Nonce
 	if _, used := g.usedNonces.Get(g.now(), nonce); used {
 		return ruling{code: 401, rule: ruleReplay, algorithms: r.trunk.algorithms()}
 	}
@@ -172,10 +174,11 @@ func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkSt
 	return r
 }
 
-// matchTrunk is like admitRequest, but accepts a used nonce. It counts wrong passwords for each address.
-func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
+// authenticateForTrunk returns the trunk to which a request belongs, by its address and password, or the rule that
+// refuses the request. It accepts a used nonce, and counts wrong passwords for each address.
+func (g *gate) authenticateForTrunk(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	var challengeAlgorithms []string
-	sent := readCredentials(req)
+	sent := parseCredentials(req)
 	fresh := sent != nil && g.isFreshNonce(sent.Nonce, from)
 	for _, t := range trunks {
 		if len(t.From) > 0 && !t.hasAddress(from) {
@@ -209,7 +212,8 @@ func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkStat
 	return ruling{code: 401, rule: "wrong password", algorithms: challengeAlgorithms}
 }
 
-func readCredentials(req *sip.Request) *digest.Credentials {
+// parseCredentials returns the digest credentials of a request, or nil if it has none that can be parsed.
+func parseCredentials(req *sip.Request) *digest.Credentials {
 	for _, name := range []string{"Authorization", "Proxy-Authorization"} {
 		if h := req.GetHeader(name); h != nil {
 			if c, err := digest.ParseCredentials(h.Value()); err == nil {
@@ -221,7 +225,7 @@ func readCredentials(req *sip.Request) *digest.Credentials {
 }
 
 // verifyDigest reports whether the answer to a digest challenge is correct (RFC 7616, RFC 8760).
-func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
+func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) (ok bool) {
 	if c.Realm != realm || c.QOP != "auth" || !sameURI(c.URI, req) || !slices.Contains(t.algorithms(), algorithmOf(c)) {
 		return false
 	}
@@ -259,8 +263,8 @@ func sameAddress(a, b sip.Uri) bool {
 	return plain(a) == plain(b) && (a.Port == b.Port || a.Port == 0 || b.Port == 0)
 }
 
-// newNonce returns a nonce for one address: the time, random bytes, and a MAC of these and the address. The nonce is
-// not stored, so that thousands of requests use no memory.
+// newNonce returns a nonce for one address. It consists of the time, random bytes, and a MAC over both and the address.
+// The nonce is not stored, so thousands of requests use no memory.
 func (g *gate) newNonce(from netip.Addr) string {
 	data := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
 	data = append(data, rand.Text()[:8]...)
@@ -304,7 +308,7 @@ func (g *gate) challengeHeaders(algorithms []string, from netip.Addr) (list []si
 	return list
 }
 
-// refusalResponse returns the response to a refused request, or nil if none is sent.
+// refusalResponse returns the response to a refused request, or nil if no response is to be sent.
 func (g *gate) refusalResponse(r ruling, req *sip.Request, from netip.Addr) *sip.Response {
 	switch r.code {
 	case 401:
@@ -319,8 +323,9 @@ func (g *gate) refusalResponse(r ruling, req *sip.Request, from netip.Addr) *sip
 	return nil
 }
 
-// countCall counts a call against the limits of its trunk and its caller, or returns the name of the limit that refuses it.
-func (g *gate) countCall(t *trunkState, caller string) (rule string) {
+// countCall counts a call towards the limits of its trunk and its caller. If a limit would be exceeded, it counts
+// nothing and returns the name of that limit.
+func (g *gate) countCall(t *trunkState, caller string) (exceededLimit string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -351,9 +356,9 @@ func (g *gate) releaseCall(t *trunkState, caller string) {
 	}
 }
 
-// contacts returns our own numbers at the trunks where we register. These trunks call our Contact, which contains the
-// number.
-func (g *gate) contacts() (list []phone.Number) {
+// registeredNumbers returns our own numbers at the trunks where we register. Such a trunk sends calls to our Contact,
+// which contains our number and not always the called one.
+func (g *gate) registeredNumbers() (list []phone.Number) {
 	for _, t := range g.trunks {
 		if t.Outbound != nil && t.Outbound.Register {
 			list = append(list, userNumber(t.Outbound.localURI("here")))
@@ -377,13 +382,13 @@ func newRefusals(count func(rule string), log *slog.Logger) *refusals {
 }
 
 // record counts a refusal and logs it. The log is rate-limited, so that strangers cannot fill the disk.
-func (r *refusals) record(what, rule, from string) {
+func (r *refusals) record(message, rule, source string) {
 	switch rule {
 	case rulePassword, ruleReplay, ruleStale:
 	default:
 		r.count("sip " + rule)
 	}
 	if rule != rulePassword && r.strangers.Allow() {
-		r.log.Warn(what, "rule", rule, "from", from)
+		r.log.Warn(message, "rule", rule, "from", source)
 	}
 }

@@ -48,7 +48,7 @@ func requiresOption(req *sip.Request, option string) bool {
 	return slices.Contains(optionTags(req, "Require"), option)
 }
 
-// missingOptions returns the extensions that a request requires and that are not in served.
+// missingOptions returns the extensions that a request requires and that served does not list.
 func missingOptions(req *sip.Request, served string) (missing []string) {
 	return slices.DeleteFunc(optionTags(req, "Require"), func(option string) bool {
 		return slices.Contains(strings.Split(served, ", "), option)
@@ -75,8 +75,8 @@ func splitList(text string) (list []string) {
 	return append(list, strings.TrimSpace(text[begin:]))
 }
 
-// unescapeName removes the backslash escapes of a quoted string. The result is valid UTF-8.
-func unescapeName(text string) string {
+// unescapeQuoted removes the backslash escapes of a quoted string. The result is valid UTF-8.
+func unescapeQuoted(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
 		if text[i] == '\\' && i+1 < len(text) {
@@ -84,12 +84,12 @@ func unescapeName(text string) string {
 		}
 		b.WriteByte(text[i])
 	}
-	return validText(b.String())
+	return toValidUTF8(b.String())
 }
 
-// validText returns text as valid UTF-8, as SIP requires. Invalid text is decoded as ISO 8859-1, because carriers copy
+// toValidUTF8 returns text as valid UTF-8, as SIP requires. Invalid text is decoded as ISO 8859-1, because carriers copy
 // names from ISDN.
-func validText(text string) string {
+func toValidUTF8(text string) string {
 	if utf8.ValidString(text) {
 		return text
 	}
@@ -118,7 +118,7 @@ func contactsIn(res *sip.Response) (list []*sip.ContactHeader) {
 	return list
 }
 
-func tagOf(res *sip.Response) string {
+func toTag(res *sip.Response) string {
 	if res.To() == nil {
 		return ""
 	}
@@ -139,9 +139,9 @@ func retryAfter(res *sip.Response) time.Duration {
 	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 }
 
-// reasonIn returns a reason with the text of a message's Reason header (RFC 3326) appended, which has the phone
-// network's cause.
-func reasonIn(reason string, m interface {
+// withReasonHeader appends the text of a message's Reason header (RFC 3326) to a reason. The header contains the cause
+// that the phone network gives.
+func withReasonHeader(reason string, m interface {
 	GetHeaders(name string) []sip.Header
 },
 ) string {
@@ -185,15 +185,15 @@ func setBody(m sip.Message, kind string, body []byte) {
 	m.SetBody(body)
 }
 
-func sourceOf(req *sip.Request) (netip.Addr, bool) {
+func sourceOf(req *sip.Request) (from netip.Addr, ok bool) {
 	at, err := netip.ParseAddrPort(req.Source())
 	return at.Addr().Unmap(), err == nil
 }
 
 func branchOf(req *sip.Request) string { return req.Via().Params.GetOr("branch", "") }
 
-// inviteKey returns a key that is the same for an INVITE and its CANCEL (RFC 3261, section 9.1). It includes the source
-// address: an attacker who knows the Call-ID cannot end a call.
+// inviteKey returns a key that is the same for an INVITE and its CANCEL (RFC 3261, section 9.1). The key includes the
+// source address, so that an attacker who knows the Call-ID cannot end a call.
 func inviteKey(req *sip.Request) [sha256.Size]byte {
 	from, _ := sourceOf(req)
 	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo,

@@ -24,7 +24,7 @@ func parseAddresses(text string) (list []address) {
 		var a address
 		begin := indexOutsideQuotes(one, '<')
 		if end := strings.IndexByte(one[max(begin, 0):], '>'); begin >= 0 && end > 0 {
-			a.name, a.uri, a.params = readDisplayName(one[:begin]), one[begin+1:begin+end], one[begin+end+1:]
+			a.name, a.uri, a.params = parseDisplayName(one[:begin]), one[begin+1:begin+end], one[begin+end+1:]
 		} else {
 			a.uri, a.params, _ = strings.Cut(one, ";")
 		}
@@ -36,7 +36,8 @@ func parseAddresses(text string) (list []address) {
 	return list
 }
 
-func indexOutsideQuotes(text string, want byte) int {
+// indexOutsideQuotes returns the index of the first char outside of quoted strings, or -1.
+func indexOutsideQuotes(text string, char byte) int {
 	inQuotes := false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -44,20 +45,20 @@ func indexOutsideQuotes(text string, want byte) int {
 			i++
 		case c == '"':
 			inQuotes = !inQuotes
-		case c == want && !inQuotes:
+		case c == char && !inQuotes:
 			return i
 		}
 	}
 	return -1
 }
 
-// readDisplayName removes the quotes and escapes of a display name (RFC 3261, section 25.1).
-func readDisplayName(text string) string {
+// parseDisplayName removes the quotes and escapes of a display name (RFC 3261, section 25.1).
+func parseDisplayName(text string) string {
 	text = strings.TrimSpace(text)
 	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' {
 		text = text[1 : len(text)-1]
 	}
-	return unescapeName(text)
+	return unescapeQuoted(text)
 }
 
 // headerAddresses returns the values of all headers with a name.
@@ -78,9 +79,10 @@ func (a address) verstat() string {
 	return cmp.Or(phone.ParameterValue(user, "verstat"), phone.ParameterValue(rest, "verstat"), phone.ParameterValue(a.params, "verstat"))
 }
 
-// assertedBy returns the caller's identity that a network asserts in P-Asserted-Identity (RFC 3325) or, in older
-// systems, Remote-Party-ID. If several are asserted, the first phone number wins over names.
-func assertedBy(req *sip.Request) (found address, ok bool) {
+// assertedIdentity returns the caller's identity that a network asserts in P-Asserted-Identity (RFC 3325) or, in older
+// systems, in Remote-Party-ID. If the network asserts several, it returns the first with a phone number, or else the
+// first name.
+func assertedIdentity(req *sip.Request) (found address, ok bool) {
 	list := headerAddresses(req, "P-Asserted-Identity")
 	if len(list) == 0 {
 		list = slices.DeleteFunc(headerAddresses(req, "Remote-Party-ID"), func(a address) bool {
@@ -102,8 +104,8 @@ func assertedBy(req *sip.Request) (found address, ok bool) {
 }
 
 // isPrivate reports whether the caller's identity must be withheld (RFC 3323, section 4.2; RFC 3325, section 7). If
-// asserted is set, a Remote-Party-ID can require this as well, unless there is a P-Asserted-Identity.
-func isPrivate(req *sip.Request, asserted bool) bool {
+// trustAsserted is true and there is no P-Asserted-Identity, a Remote-Party-ID can also require this.
+func isPrivate(req *sip.Request, trustAsserted bool) bool {
 	for _, h := range req.GetHeaders("Privacy") {
 		for value := range strings.FieldsFuncSeq(strings.ToLower(h.Value()), func(r rune) bool { return strings.ContainsRune(";, ", r) }) {
 			if !slices.Contains([]string{"none", "critical", "session", "history"}, value) {
@@ -111,7 +113,7 @@ func isPrivate(req *sip.Request, asserted bool) bool {
 			}
 		}
 	}
-	if !asserted || len(req.GetHeaders("P-Asserted-Identity")) > 0 {
+	if !trustAsserted || len(req.GetHeaders("P-Asserted-Identity")) > 0 {
 		return false
 	}
 	return slices.ContainsFunc(headerAddresses(req, "Remote-Party-ID"), func(a address) bool {
@@ -120,37 +122,37 @@ func isPrivate(req *sip.Request, asserted bool) bool {
 	})
 }
 
-// partyOf returns the caller and the called number; see [calledNumber] for contacts. If asserted is set, the identity
-// that the network asserts wins over From.
-func partyOf(req *sip.Request, asserted bool, contacts []phone.Number) phone.Party {
+// partyOf returns the caller and the called number; see [calledNumber] for ownNumbers. If trustAsserted is true, the
+// identity that the network asserts takes precedence over From.
+func partyOf(req *sip.Request, trustAsserted bool, ownNumbers []phone.Number) phone.Party {
 	from := req.From()
-	caller := address{name: unescapeName(from.DisplayName), uri: from.Address.String(), params: from.Params.ToString(';')}
+	caller := address{name: unescapeQuoted(from.DisplayName), uri: from.Address.String(), params: from.Params.ToString(';')}
 	p := phone.Party{
-		Number: caller.number(), Name: phone.CallerName(caller.name), Verify: caller.verstat(), Called: calledNumber(req, contacts),
+		Number: caller.number(), Name: phone.CallerName(caller.name), Verify: caller.verstat(), Called: calledNumber(req, ownNumbers),
 	}
-	if a, ok := assertedBy(req); asserted && ok {
+	if a, ok := assertedIdentity(req); trustAsserted && ok {
 		p.Number, p.Name, p.Verify = a.number(), cmp.Or(phone.CallerName(a.name), p.Name), cmp.Or(a.verstat(), p.Verify)
 	}
-	if isPrivate(req, asserted) {
+	if isPrivate(req, trustAsserted) {
 		p.Number, p.Name = "", ""
 	}
 	for _, h := range req.Headers() {
 		name := strings.ToLower(h.Name())
 		if strings.HasPrefix(name, "x-") || slices.Contains(originHeaders, name) {
-			p.Attributes.Add(name, withPlainNumbers(validText(h.Value())))
+			p.Attributes.Add(name, normalizeHeaderNumbers(toValidUTF8(h.Value())))
 		}
 	}
 	return p
 }
 
-// originHeaders lists the headers that describe the origin of a call (RFC 5806, 7044, 7433 and 3261). They become
-// attributes of the call, like the X- headers.
+// originHeaders lists the headers that describe the origin of a call (RFC 5806, 7044, 7433 and 3261). Like the headers
+// that begin with "X-", they become attributes of the call.
 var originHeaders = []string{"diversion", "history-info", "user-to-user", "call-id"}
 
 var uriInBrackets = regexp.MustCompile(`(?i)<(sips?|tel):([^@>]*)(@[^>]*)?>`)
 
-// withPlainNumbers removes parameters and separators from the numbers in an address header, such as Diversion.
-func withPlainNumbers(value string) string {
+// normalizeHeaderNumbers removes parameters and separators from the numbers in an address header, such as Diversion.
+func normalizeHeaderNumbers(value string) string {
 	return uriInBrackets.ReplaceAllStringFunc(value, func(text string) string {
 		m := uriInBrackets.FindStringSubmatch(text)
 		scheme, user, rest := strings.ToLower(m[1]), m[2], m[3]
@@ -162,11 +164,11 @@ func withPlainNumbers(value string) string {
 	})
 }
 
-// calledNumber returns the called number. A trunk where we are registered sends the call to our Contact, one of
-// contacts. The called number is then in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
-func calledNumber(req *sip.Request, contacts []phone.Number) phone.Number {
+// calledNumber returns the called number. A trunk where we are registered sends the call to our Contact, which has one
+// of ownNumbers. In that case the called number is in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
+func calledNumber(req *sip.Request, ownNumbers []phone.Number) phone.Number {
 	number := userNumber(req.Recipient)
-	if !slices.ContainsFunc(contacts, func(n phone.Number) bool { return n.Key() == number.Key() }) {
+	if !slices.ContainsFunc(ownNumbers, func(n phone.Number) bool { return n.Key() == number.Key() }) {
 		return number
 	}
 	var called phone.Number

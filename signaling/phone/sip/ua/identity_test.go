@@ -116,7 +116,7 @@ func TestTransferTargets(t *testing.T) {
 	}
 }
 
-// behindNAT recognizes addresses that cannot be reached from the source of requests.
+// isBehindNAT recognizes addresses that cannot be reached from the source of requests.
 func TestHostsBehindNAT(t *testing.T) {
 	for _, c := range []struct {
 		host, source string
@@ -136,7 +136,7 @@ func TestHostsBehindNAT(t *testing.T) {
 		{"pbx.example.com", "203.0.113.5:5060", false},
 		{"192.168.1.7", "", false},
 	} {
-		if got := behindNAT(c.host, c.source); got != c.want {
+		if got := isBehindNAT(c.host, c.source); got != c.want {
 			t.Errorf("%s of %s: %v", c.host, c.source, got)
 		}
 	}

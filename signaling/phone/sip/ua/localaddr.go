@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// lookupInterval is the time for which the addresses of our host name are cached. It is short, because a dynamic address
-	// may change.
+	// lookupInterval is the time for which the addresses of our host name are cached. It is short, because the host may
+	// have a dynamic address.
 	lookupInterval = time.Minute
 	// lookupTimeout limits a look-up, because a call is waiting for it.
 	lookupTimeout = 2 * time.Second
 )
 
-// localAddr determines our address for a peer: the configured external address, or that of the interface towards the
-// peer.
+// localAddr determines our address for a peer: the configured external address, or the address of the interface towards
+// the peer.
 type localAddr struct {
 	external string        // an address or a name; empty if not configured
 	fixed    netip.Addr    // external as an address; invalid if it is a name or empty
@@ -32,7 +32,7 @@ type localAddr struct {
 }
 
 // newLocalAddr returns a localAddr for external. It fails if external is a host name that cannot be resolved, because
-// calls would have no audio.
+// calls would then have no audio.
 func newLocalAddr(external string, resolver *net.Resolver, log *slog.Logger) (*localAddr, error) {
 	o := &localAddr{external: external, resolver: resolver, log: log}
 	var err error
@@ -67,14 +67,14 @@ func (l *localAddr) host(peer netip.Addr) string {
 	return l.address(peer).String()
 }
 
-// address returns our media address for a peer: the external one, or that of the interface towards the peer. A host
-// name is resolved in the peer's family, IPv4 or IPv6.
+// address returns our media address for a peer: the external address, or the address of the interface towards the peer.
+// An external host name is resolved in the peer's address family, IPv4 or IPv6.
 func (l *localAddr) address(peer netip.Addr) netip.Addr {
 	switch {
 	case l.fixed.IsValid():
 		return l.fixed
 	case l.external != "":
-		return l.resolvedAddr(peer)
+		return l.resolveAddr(peer)
 	}
 	conn, err := net.Dial("udp", netip.AddrPortFrom(peer, 9).String()) // UDP: no packet is sent
 	if err != nil {
@@ -84,9 +84,9 @@ func (l *localAddr) address(peer netip.Addr) netip.Addr {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// resolvedAddr returns an address of the host name in external. If a look-up fails, the previous addresses remain
-// valid.
-func (l *localAddr) resolvedAddr(peer netip.Addr) netip.Addr {
+// resolveAddr returns an address of the host name in external. It blocks for a look-up once in [lookupInterval]. If a
+// look-up fails, the previous addresses remain valid.
+func (l *localAddr) resolveAddr(peer netip.Addr) netip.Addr {
 	l.mu.Lock()
 	old := time.Since(l.lookedUpAt) > lookupInterval
 	if old {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// maxNames limits the cached names, and nameLife the time after which a name is resolved again.
+// maxNames limits the number of cached names. A name is resolved again after nameLife.
 const (
 	maxNames = 1000
 	nameLife = time.Minute
@@ -32,20 +32,20 @@ type resolvedName struct {
 	isPending  bool
 }
 
-// hasAddress reports whether one of the hosts has the address, according to the cache. Other names are resolved in the
-// background, for the next packet.
-func (n *nameCache) hasAddress(hosts []string, from netip.Addr) (ok bool) {
+// hasCachedAddress reports whether one of the hosts has the address, according to the cache. Names that are not in the
+// cache are resolved in the background, so that the next packet finds them.
+func (n *nameCache) hasCachedAddress(hosts []string, from netip.Addr) (ok bool) {
 	for _, host := range hosts {
-		if slices.Contains(n.addressesOf(host), from) {
+		if slices.Contains(n.cachedAddresses(host), from) {
 			ok = true
 		}
 	}
 	return ok
 }
 
-// addressesOf returns the cached addresses of a host, and resolves the host in the background if they are missing or
+// cachedAddresses returns the cached addresses of a host, and resolves the host in the background if they are missing or
 // old.
-func (n *nameCache) addressesOf(host string) []netip.Addr {
+func (n *nameCache) cachedAddresses(host string) []netip.Addr {
 	host = strings.ToLower(host)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -64,7 +64,7 @@ func (n *nameCache) addressesOf(host string) []netip.Addr {
 	return one.addresses
 }
 
-func (n *nameCache) lookUp(host string, one *resolvedName) {
+func (n *nameCache) lookUp(host string, entry *resolvedName) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
 	list, err := n.resolver.LookupNetIP(ctx, "ip", host)
@@ -73,8 +73,8 @@ func (n *nameCache) lookUp(host string, one *resolvedName) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	one.isPending, one.lookedUpAt = false, time.Now()
+	entry.isPending, entry.lookedUpAt = false, time.Now()
 	if err == nil {
-		one.addresses = list
+		entry.addresses = list
 	}
 }

@@ -24,8 +24,8 @@ var (
 	ErrNotReached = errors.New("nobody was reached")
 )
 
-// TransferURI returns the URI of a transfer target. A number gets the domain of the other side's From. If that is
-// hidden (an anonymous caller), it gets the host of the trunk's server, of the Contact, or of the source.
+// TransferURI returns the URI of a transfer target. A number gets the domain of the other side's From. If the From is
+// hidden, as for an anonymous caller, the number gets the host of the trunk's server, of the Contact, or of the source.
 func (c *Call) TransferURI(target string) (sip.Uri, error) {
 	if uri, err := ParseURI(target); err == nil {
 		return uri, nil
@@ -56,8 +56,8 @@ func (c *Call) TransferURI(target string) (sip.Uri, error) {
 	return ParseURI("sip:" + target + "@" + host)
 }
 
-// Refer makes the other side call a target, by REFER (RFC 3515). It blocks until the target has answered.
-func (c *Call) Refer(ctx context.Context, to sip.Uri) error {
+// ReferUntilAnswered makes the other side call a target, by REFER (RFC 3515). It blocks until the target has answered.
+func (c *Call) ReferUntilAnswered(ctx context.Context, to sip.Uri) error {
 	ctx, cancel := context.WithTimeout(ctx, ReferTimeout)
 	defer cancel()
 	statuses := make(chan int, 8)

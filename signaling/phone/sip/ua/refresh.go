@@ -39,7 +39,7 @@ func (c *Call) KeepAlive(now time.Time) error {
 }
 
 // sendRefresh refreshes the session timer (RFC 4028, section 7.4). If the response asks for a longer interval or a
-// later attempt, it tries again.
+// later attempt, it tries again, but for no longer than refreshPause in all.
 func (c *Call) sendRefresh(timer sessionTimer) {
 	ctx, cancel := context.WithTimeout(context.Background(), refreshPause)
 	defer cancel()
@@ -57,7 +57,7 @@ func (c *Call) sendRefresh(timer sessionTimer) {
 		least, _ := strconv.Atoi(headerText(res, "Min-SE"))
 		switch interval := time.Duration(least) * time.Second; {
 		case res.IsSuccess():
-			c.noteRefresh()
+			c.recordRefresh()
 			return
 		case res.StatusCode == 408, res.StatusCode == 481:
 			c.End(ErrRefresh)
@@ -68,8 +68,8 @@ func (c *Call) sendRefresh(timer sessionTimer) {
 			c.mu.Lock()
 			c.timer.every = interval
 			c.mu.Unlock()
-		// The peer is also negotiating. We try again after a random time (RFC 3261, section 14.1; RFC 3311, section
-		// 5.2).
+		// The peer is negotiating at the same time. We try again after a random time (RFC 3261, section 14.1; RFC 3311,
+		// section 5.2).
 		case res.StatusCode == 491:
 			wait = 2100*time.Millisecond + rand.N(1900*time.Millisecond)
 			if c.dialog.invite != nil { // the other side chose the Call-ID, so our wait is shorter
@@ -126,15 +126,15 @@ func (c *Call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Res
 	if err := c.dialog.sendAck(res.CSeq().SeqNo); err != nil {
 		return nil, err
 	}
-	answer := sessionIn(res)
+	answer := findSDP(res)
 	if answer == nil { // without an answer, the media stay as they are
 		return res, nil
 	}
 	return res, c.Media.ApplyAnswer(answer)
 }
 
-// withTimer adds the supported methods and extensions to a response, and the agreed session timer.
-func (c *Call) withTimer(res *sip.Response) *sip.Response {
+// addCallHeaders adds the supported methods and extensions to a response, and the agreed session timer.
+func (c *Call) addCallHeaders(res *sip.Response) *sip.Response {
 	res.AppendHeader(sip.NewHeader("Allow", allowed))
 	res.AppendHeader(sip.NewHeader("Supported", extensions))
 	c.mu.Lock()
@@ -149,8 +149,8 @@ func (c *Call) withTimer(res *sip.Response) *sip.Response {
 	return res
 }
 
-// noteRefresh records the current time as that of the last refresh.
-func (c *Call) noteRefresh() {
+// recordRefresh records the current time as that of the last refresh.
+func (c *Call) recordRefresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refreshed = time.Now()

@@ -24,7 +24,7 @@ var (
 // ErrClosed is the error of a call that begins while the user agent closes.
 var ErrClosed = errors.New("the user agent is closing")
 
-// hungUp is [ErrHungUp] with the other side's reason.
+// hungUp is [ErrHungUp] together with the reason that the other side gave.
 type hungUp struct{ reason string }
 
 func (h hungUp) Error() string        { return h.reason }
@@ -50,8 +50,8 @@ func (r *Refusal) WithWarning(text string) *Refusal {
 	return r.WithHeader("Warning", fmt.Sprintf("399 voxgate %q", text))
 }
 
-// NotAcceptable returns the refusal of a session description. The text of the error is sent to the peer, for its
-// operator to read.
+// NotAcceptable returns the refusal of a session description. The text of the error is sent to the peer, whose operator
+// may read it.
 func NotAcceptable(why error) *Refusal {
 	return (&Refusal{Code: 488, Reason: "Not Acceptable Here", Rule: "SDP: " + why.Error()}).WithWarning(why.Error())
 }
@@ -73,8 +73,8 @@ type RefusedError struct {
 	RetryAfter time.Duration
 }
 
-func refusedBy(res *sip.Response) *RefusedError {
-	return &RefusedError{res.StatusCode, reasonIn(res.Reason, res), retryAfter(res)}
+func newRefusedError(res *sip.Response) *RefusedError {
+	return &RefusedError{res.StatusCode, withReasonHeader(res.Reason, res), retryAfter(res)}
 }
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("not answered: %d %s", e.Status, e.Reason) }

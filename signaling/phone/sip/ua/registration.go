@@ -28,7 +28,7 @@ func (r *registrar) registerAll() {
 	r.stop = stop
 	for _, t := range r.core.gate.trunks {
 		if t.Outbound != nil && t.Outbound.Register {
-			r.running.Go(func() { r.register(ctx, t) })
+			r.running.Go(func() { r.maintainRegistration(ctx, t) })
 		}
 	}
 }
@@ -41,8 +41,8 @@ func (r *registrar) unregisterAll() {
 	r.running.Wait()
 }
 
-// keepAlive is the maximum interval between requests to a registrar, which keep NAT bindings open (RFC 5626, section
-// 4.4: 24 to 29 s for UDP). For registrations of less than 250 s, the interval is a tenth of the registration.
+// keepAlive is the maximum interval between our requests to a registrar. The requests keep NAT bindings open (RFC 5626,
+// section 4.4: 24 to 29 s for UDP). A registration of less than 250 s has a shorter interval, a tenth of its length.
 const keepAlive = 25 * time.Second
 
 // registration is the registration at one trunk.
@@ -56,21 +56,21 @@ type registration struct {
 }
 
 const (
-	// registerPause is the wait after a failed registration, unless the registrar states a time (RFC 5626, section
-	// 4.5).
+	// registerPause is the wait after a failed registration (RFC 5626, section 4.5), unless the registrar asks for
+	// another time.
 	registerPause = 30 * time.Second
 	// maxExpires limits the interval that a registrar can demand, in seconds.
 	maxExpires = 24 * 60 * 60
 )
 
-// register keeps us registered at a trunk until ctx is done, and then unregisters.
-func (r *registrar) register(ctx context.Context, t *trunkState) {
+// maintainRegistration keeps us registered at a trunk until ctx is done, and then unregisters.
+func (r *registrar) maintainRegistration(ctx context.Context, t *trunkState) {
 	one := &registration{registrar: r, trunk: t}
 	defer one.resetDialog()
 	defer one.unregister()
 	there := false
 	for ctx.Err() == nil {
-		granted, err := one.send(ctx, t.Outbound.Expires)
+		granted, err := one.registerFor(ctx, t.Outbound.Expires)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -89,13 +89,13 @@ func (r *registrar) register(ctx context.Context, t *trunkState) {
 				r.core.log.Info("registered", "trunk", t.Name, "for", granted)
 			}
 			there = true
-			one.keepRegistered(ctx, granted)
+			one.keepBindingOpen(ctx, granted)
 		}
 	}
 }
 
-// keepRegistered keeps the NAT binding open with requests. It blocks until the registration must be renewed.
-func (r *registration) keepRegistered(ctx context.Context, granted time.Duration) {
+// keepBindingOpen keeps the NAT binding open with requests. It blocks until the registration must be renewed.
+func (r *registration) keepBindingOpen(ctx context.Context, granted time.Duration) {
 	renew := time.After(granted * 8 / 10)
 	alive := time.NewTicker(min(keepAlive, granted/10))
 	defer alive.Stop()
@@ -117,7 +117,7 @@ func (r *registration) keepRegistered(ctx context.Context, granted time.Duration
 func (r *registration) unregister() {
 	ctx, cancel := context.WithTimeout(context.Background(), ByeTimeout)
 	defer cancel()
-	if _, err := r.send(ctx, 0); err != nil {
+	if _, err := r.registerFor(ctx, 0); err != nil {
 		r.registrar.core.log.Warn("still registered", "trunk", r.trunk.Name, "err", err)
 	}
 }
@@ -131,15 +131,15 @@ func (r *registration) resetDialog() {
 	r.dialog = nil
 }
 
-// send registers for a number of seconds, and returns the granted time; 0 removes the registration. It tries once more
-// if the registrar demands a longer interval (RFC 3261, section 10.2.8) or redirects to another server (section
-// 8.1.3.4).
-func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
+// registerFor registers for a number of seconds, and returns the time that the registrar grants. 0 seconds remove the
+// registration. It tries once more if the registrar demands a longer interval (RFC 3261, section 10.2.8) or redirects
+// to another server (section 8.1.3.4).
+func (r *registration) registerFor(ctx context.Context, seconds int) (granted time.Duration, err error) {
 	for first := true; ; first = false {
 		if seconds > 0 {
 			seconds = max(seconds, r.least)
 		}
-		res, err := r.request(ctx, seconds)
+		res, err := r.sendRegister(ctx, seconds)
 		if err != nil {
 			r.resetDialog() // the next attempt resolves the server's name again
 			r.failed++
@@ -162,7 +162,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 			continue
 		}
 		r.moved = sip.Uri{}
-		refused := refusedBy(res)
+		refused := newRefusedError(res)
 		if least > 0 {
 			refused.Reason += fmt.Sprintf(" (Min-Expires: %d)", least)
 		}
@@ -170,8 +170,8 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 	}
 }
 
-// request sends one REGISTER and returns its final response.
-func (r *registration) request(ctx context.Context, seconds int) (*sip.Response, error) {
+// sendRegister sends one REGISTER and returns its final response.
+func (r *registration) sendRegister(ctx context.Context, seconds int) (*sip.Response, error) {
 	o := r.trunk.Outbound
 	if r.dialog == nil {
 		server, err := ParseURI(o.Server)
@@ -194,14 +194,15 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }
 
-// grantedExpiry returns the time for which the registrar has registered our Contact. If it states no time, or less than
-// 10 s, this is the requested time (asked, in seconds). The response may also list other phones.
-func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
+// grantedExpiry returns how long the registrar keeps our Contact registered. If the response states no time, or less
+// than 10 s, it returns the requested time. requested is in seconds. Contacts of other phones in the response are
+// ignored.
+func grantedExpiry(res *sip.Response, contact sip.Uri, requested int) time.Duration {
 	text := ""
 	contacts := res.GetHeaders("Contact")
 	for _, h := range contacts {
 		c, ok := h.(*sip.ContactHeader)
-		same := ok && c.Address.User == own.User && c.Address.Host == own.Host && c.Address.Port == own.Port
+		same := ok && c.Address.User == contact.User && c.Address.Host == contact.Host && c.Address.Port == contact.Port
 		if same || ok && len(contacts) == 1 { // a single Contact must be ours, even if a proxy has changed it
 			text = c.Params.GetOr("expires", "")
 		}
@@ -210,7 +211,7 @@ func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 		text = h.Value()
 	}
 	if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && n >= 10 {
-		asked = n
+		requested = n
 	}
-	return time.Duration(asked) * time.Second
+	return time.Duration(requested) * time.Second
 }

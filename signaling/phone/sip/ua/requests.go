@@ -10,14 +10,14 @@ import (
 	"voxgate/internal/crash"
 )
 
-// onRepeatedAnswer handles a further final response to our answered INVITE. Either our ACK was lost, or a second phone
-// of a forked call has answered. A second phone gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
+// onRepeatedAnswer handles another final response to our answered INVITE. Either our ACK was lost, or the call was
+// forked and a second phone has answered. The second phone gets an ACK and then a BYE (RFC 3261, section 13.2.2.4).
 func (u *UserAgent) onRepeatedAnswer(res *sip.Response) {
 	if !res.IsSuccess() || res.CSeq() == nil || res.CSeq().MethodName != sip.INVITE || res.From() == nil || res.To() == nil {
 		return
 	}
 	c := u.calls.find(res.From().Params.GetOr("tag", ""))
-	if c == nil || res.CallID() == nil || res.CallID().Value() != c.dialog.callID || !u.calls.begin() {
+	if c == nil || res.CallID() == nil || res.CallID().Value() != c.dialog.callID || !u.calls.beginRequest() {
 		return
 	}
 	go func() {
@@ -58,7 +58,7 @@ func (u *UserAgent) guardHandler(f func(*sip.Request, sip.ServerTransaction)) fu
 				u.respond(req, tx, 500, "Server Internal Error")
 			}
 		})
-		if !u.calls.begin() {
+		if !u.calls.beginRequest() {
 			return
 		}
 		defer u.calls.serving.Done()
@@ -72,7 +72,7 @@ func (u *UserAgent) guardHandler(f func(*sip.Request, sip.ServerTransaction)) fu
 }
 
 // respondIfKnown responds to a request outside of calls if it comes from a trunk or a recently authenticated address.
-// Others, such as scanners, get no response.
+// Other senders, such as scanners, get no response.
 func (u *UserAgent) respondIfKnown(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	from, err := netip.ParseAddrPort(req.Source())
 	if err == nil && u.gate.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
@@ -93,14 +93,14 @@ func (u *UserAgent) withDialogCall(f func(*Call, *sip.Request, sip.ServerTransac
 		c := u.calls.findDialog(req)
 		owned, refusal := false, (*sip.Response)(nil)
 		if c != nil {
-			owned, refusal = c.checkOwner(req)
+			owned, refusal = c.authorizeRequest(req)
 		}
 		switch {
 		case refusal != nil:
 			_ = tx.Respond(refusal)
 		case !owned: // a sender who does not own the call gets the same response as for a call that does not exist
 			u.respondIfKnown(req, tx, 481, "Call/Transaction Does Not Exist")
-		case !c.dialog.isNextRequest(req):
+		case !c.dialog.advanceRemoteSequence(req):
 			_ = tx.Respond(c.dialog.buildResponse(req, 500, "Server Internal Error")) // for a CSeq that is too low (RFC 3261, section 12.2.2)
 		default:
 			u.verifyConn(req)
@@ -109,8 +109,8 @@ func (u *UserAgent) withDialogCall(f func(*Call, *sip.Request, sip.ServerTransac
 	}
 }
 
-// onOptions lists what is supported, inside or outside of a call. Proxies use OPTIONS to check whether a call is still
-// alive.
+// onOptions responds with what the gateway supports, inside or outside of a call. Proxies also use OPTIONS to check
+// whether a call is still alive.
 func (u *UserAgent) onOptions(req *sip.Request, tx sip.ServerTransaction) {
 	headers := []sip.Header{sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", accepted), sip.NewHeader("Supported", extensions)}
 	u.respondInOrOutOfCall(req, tx, 200, "OK", headers...)
@@ -155,34 +155,35 @@ func (u *UserAgent) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	dialog := dialogFromRequest(req, u.contactURI(req.Transport(), from))
 	dialog.client, dialog.from, dialog.login = u.client, u.localUDPAddr(req.Transport()), r.trunk.Outbound
 	c := newCall(u.core, r.trunk, dialog, u.log)
-	c.tx, c.party = tx, partyOf(req, r.trunk.isAsserting(), u.gate.contacts())
-	if refused := c.checkInvite(req); refused != nil {
+	c.tx, c.party = tx, partyOf(req, r.trunk.isIdentityTrusted(), u.gate.registeredNumbers())
+	timer, refused := checkInvite(req)
+	if refused != nil {
 		c.Refuse(refused)
 		return
 	}
+	c.timer = timer
 	u.onCall(c)
 }
 
-// checkInvite checks the required extensions, the session timer and the body of an INVITE, and stores the timer. It
-// returns a refusal if one of them is not supported.
-func (c *Call) checkInvite(req *sip.Request) *Refusal {
+// checkInvite checks the required extensions, the session timer and the body of an INVITE. It returns the timer, or a
+// refusal if one of them is not supported.
+func checkInvite(req *sip.Request) (timer sessionTimer, refused *Refusal) {
 	if missing := missingOptions(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
-		return (&Refusal{Code: 420, Reason: "Bad Extension", Rule: "extension: " + list}).WithHeader("Unsupported", list)
+		return timer, (&Refusal{Code: 420, Reason: "Bad Extension", Rule: "extension: " + list}).WithHeader("Unsupported", list)
 	}
-	timer, ok := readRefresh(req)
+	timer, ok := requestedTimer(req)
 	if !ok {
-		return (&Refusal{Code: 422, Reason: "Session Interval Too Small", Rule: "session timer"}).
+		return timer, (&Refusal{Code: 422, Reason: "Session Interval Too Small", Rule: "session timer"}).
 			WithHeader("Min-SE", fmt.Sprintf("%.0f", minSessionInterval.Seconds()))
 	}
-	c.timer = timer
-	return checkBody(req)
+	return timer, checkBody(req)
 }
 
 // onCancel handles a CANCEL that sipgo cannot match to an INVITE. The CANCEL may have overtaken the INVITE, because
 // sipgo reads packets concurrently.
 func (u *UserAgent) onCancel(req *sip.Request, tx sip.ServerTransaction) {
-	u.gate.noteCancel(req)
+	u.gate.storeEarlyCancel(req)
 	for _, c := range u.calls.all() {
 		if c.dialog.invite == nil || inviteKey(c.dialog.invite) != inviteKey(req) {
 			continue
@@ -199,15 +200,16 @@ func (u *UserAgent) onAck(req *sip.Request, _ sip.ServerTransaction) {
 	if c == nil {
 		return
 	}
-	if owned, _ := c.checkOwner(req); owned {
+	if owned, _ := c.authorizeRequest(req); owned {
 		c.onAck(req)
 	}
 }
 
 func (u *UserAgent) onBye(req *sip.Request, tx sip.ServerTransaction) {
 	u.withDialogCall(func(c *Call, req *sip.Request, tx sip.ServerTransaction) {
-		// The reason is set first, so that later requests do not find the call. Ending is closed after the response.
-		if c.setReason(hungUp{reasonIn(ErrHungUp.Error(), req)}) {
+		// The reason is set before the response is sent, so that later requests do not find the call. The channel of
+		// Ending is closed after the response.
+		if c.setReason(hungUp{withReasonHeader(ErrHungUp.Error(), req)}) {
 			defer close(c.ending)
 		}
 		_ = tx.Respond(c.dialog.buildResponse(req, 200, "OK"))

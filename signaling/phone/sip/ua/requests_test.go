@@ -36,7 +36,7 @@ func FuzzRequest(f *testing.F) {
 		if err != nil || !ok || req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil {
 			return
 		}
-		if r, ok := readRefresh(req); ok && (r.every < 0 || r.every > 0 && r.every < minSessionInterval) {
+		if r, ok := requestedTimer(req); ok && (r.every < 0 || r.every > 0 && r.every < minSessionInterval) {
 			t.Errorf("a session timer of %v", r.every)
 		}
 		for _, option := range missingOptions(req, extensions) {

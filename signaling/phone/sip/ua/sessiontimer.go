@@ -19,7 +19,7 @@ const (
 	maxSessionInterval = 24 * time.Hour
 )
 
-// sessionTimer is the agreed session timer of a call (RFC 4028). The zero value means that there is none.
+// sessionTimer is the agreed session timer of a call (RFC 4028). The zero value disables the timer.
 type sessionTimer struct {
 	every       time.Duration
 	isRefresher bool // we refresh, not the peer
@@ -27,23 +27,24 @@ type sessionTimer struct {
 	invites bool // we refresh by INVITE, because the peer does not support UPDATE
 }
 
-// expiresAfter returns the time without a refresh after which a call is ended (RFC 4028, section 10).
+// expiresAfter returns how long after its last refresh a call is ended (RFC 4028, section 10).
 func (s sessionTimer) expiresAfter() time.Duration { return s.every - min(32*time.Second, s.every/3) }
 
-// header returns the Session-Expires header for our request (request is true) or our response. In it, the refresher is
-// named by its role in the transaction: uac or uas.
-func (s sessionTimer) header(request bool) sip.Header {
+// header returns the Session-Expires header for our request if forRequest is true, otherwise for our response. The
+// header names the refresher by its role in the transaction: uac or uas.
+func (s sessionTimer) header(forRequest bool) sip.Header {
 	by := "uas"
-	if s.isRefresher == request {
+	if s.isRefresher == forRequest {
 		by = "uac"
 	}
 	return sip.NewHeader("Session-Expires", fmt.Sprintf("%.0f;refresher=%s", s.every.Seconds(), by))
 }
 
-// readRefresh reads the session timer that a request of the peer asks for. ok is false if its interval is too short.
-func readRefresh(req *sip.Request) (r sessionTimer, ok bool) {
+// requestedTimer returns the session timer that a request of the peer asks for. ok is false if its interval is too
+// short.
+func requestedTimer(req *sip.Request) (r sessionTimer, ok bool) {
 	able := supportsOption(req, "timer")
-	every, by, found := sessionExpires(req)
+	every, by, found := parseSessionExpires(req)
 	switch {
 	case !found && able:
 		return sessionTimer{every: defaultSessionInterval}, true
@@ -54,14 +55,14 @@ func readRefresh(req *sip.Request) (r sessionTimer, ok bool) {
 	return sessionTimer{every: every, isRefresher: !able || by == "uas"}, every >= minSessionInterval
 }
 
-// agreedRefresh reads the session timer from a response to our request.
-func agreedRefresh(res *sip.Response) sessionTimer {
-	every, by, _ := sessionExpires(res)
+// agreedTimer returns the session timer that the peer has agreed to in its response to our request.
+func agreedTimer(res *sip.Response) sessionTimer {
+	every, by, _ := parseSessionExpires(res)
 	return sessionTimer{every: every, isRefresher: by == "uac"}
 }
 
-// sessionExpires parses Session-Expires, or its short form. A malformed header is ignored.
-func sessionExpires(m interface{ GetHeader(name string) sip.Header }) (every time.Duration, refresher string, found bool) {
+// parseSessionExpires parses Session-Expires, or its short form. It ignores a malformed header.
+func parseSessionExpires(m interface{ GetHeader(name string) sip.Header }) (interval time.Duration, refresher string, found bool) {
 	h := m.GetHeader("Session-Expires")
 	if h == nil {
 		h = m.GetHeader("x")

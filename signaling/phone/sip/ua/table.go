@@ -18,8 +18,8 @@ type callTable struct {
 	serving   sync.WaitGroup // requests in progress
 }
 
-// add adds a call. It returns false if no new call may begin.
-func (t *callTable) add(c *Call) bool {
+// add adds a call. ok is false if the table is closed, so that no new call may begin.
+func (t *callTable) add(c *Call) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.isClosed {
@@ -58,7 +58,8 @@ func (t *callTable) findDialog(req *sip.Request) *Call {
 	return c
 }
 
-// hasForeignInvite reports whether a CANCEL has the branch of a call's INVITE, but does not belong to that call.
+// hasForeignInvite reports whether a call's INVITE has the same branch as the CANCEL, although the CANCEL does not
+// belong to that call.
 func (t *callTable) hasForeignInvite(cancel *sip.Request) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,9 +71,9 @@ func (t *callTable) hasForeignInvite(cancel *sip.Request) bool {
 	return false
 }
 
-// begin counts a request as in progress. The caller must call serving.Done at its end. begin returns false if requests
-// are not answered any more.
-func (t *callTable) begin() bool {
+// beginRequest counts a request as in progress. The caller must call serving.Done at the end of the request. ok is
+// false if requests are no longer answered.
+func (t *callTable) beginRequest() (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.isStopped {
@@ -82,8 +83,8 @@ func (t *callTable) begin() bool {
 	return true
 }
 
-// close closes the given channel, so that no new call may begin. It returns the calls that have begun.
-func (t *callTable) close(closing chan struct{}) []*Call {
+// close makes add fail from now on, and closes the given channel. It returns the calls that have not ended yet.
+func (t *callTable) close(closing chan struct{}) (remaining []*Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.isClosed {
@@ -93,7 +94,7 @@ func (t *callTable) close(closing chan struct{}) []*Call {
 	return slices.Collect(maps.Values(t.byTag))
 }
 
-// stop makes begin return false, and blocks until the requests in progress are done.
+// stop makes beginRequest return false, and blocks until the requests in progress are done.
 func (t *callTable) stop() {
 	t.mu.Lock()
 	t.isStopped = true

@@ -21,10 +21,11 @@ func (t *TLS) Config(trunks []*Trunk, log *slog.Logger) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tls.ca: %w", err)
 		}
-		// VerifyConnection below replaces the standard check, which would keep using the authorities that were loaded at the start.
+		// VerifyConnection below replaces the standard check. The standard check would use the authorities that were
+		// loaded at the start, even after the file has changed.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(s tls.ConnectionState) error {
-			return verifyServer(s, authorities.Current(), serverAddresses(trunks))
+			return verifyServer(s, authorities.Current(), serverIPs(trunks))
 		}
 	}
 	if t.Cert != "" || t.Key != "" {
@@ -37,8 +38,8 @@ func (t *TLS) Config(trunks []*Trunk, log *slog.Logger) (*tls.Config, error) {
 	return config, nil
 }
 
-// serverAddresses returns the hosts of the trunk servers that are configured by IP address.
-func serverAddresses(trunks []*Trunk) (list []string) {
+// serverIPs returns the hosts of the trunk servers that are configured by IP address.
+func serverIPs(trunks []*Trunk) (list []string) {
 	for _, t := range trunks {
 		if o := t.Outbound; o != nil {
 			server, err := ParseURI(o.Server)

@@ -33,8 +33,9 @@ var quiet = slog.New(slog.DiscardHandler)
 func init() {
 	sip.SetDefaultLogger(quiet)
 	sip.TransportBufferReadSize = maxMessage // sipgo would truncate longer messages
-	// sipgo refuses longer messages by UDP. RFC 3261, section 18.1.1, demands TCP above 1,300 bytes, but the operator
-	// chooses the transport. A response uses the transport of its request.
+	// sipgo refuses to send longer messages by UDP. RFC 3261, section 18.1.1, demands TCP for messages above 1,300
+	// bytes. We ignore this, because the operator chooses the transport, and a response must use the transport of its
+	// request.
 	sip.UDPMTUSize = maxMessage
 }
 
@@ -95,7 +96,7 @@ func (t *transport) openListener(l Listen, g *gate, r *refusals) error {
 	if err != nil {
 		return err
 	}
-	in := limitConns(at, g, r)
+	in := limitUnverifiedConns(at, g, r)
 	if l.Transport == "tcp" {
 		add(at.Addr(), func() error { return t.server.ServeTCP(in) }, at.Close)
 		return nil
@@ -110,8 +111,8 @@ func (t *transport) openListener(l Listen, g *gate, r *refusals) error {
 	return nil
 }
 
-// awaitSocket waits until sipgo has registered a UDP socket. For a request before that, sipgo would open the socket a
-// second time.
+// awaitSocket waits until sipgo has registered a UDP socket. If a request were sent before that, sipgo would open the
+// socket a second time.
 func (t *transport) awaitSocket(l listener) {
 	for l.transport == "UDP" {
 		if conn, err := t.agent.TransportLayer().GetConnection("udp", l.at.String()); err == nil {
@@ -127,9 +128,9 @@ func (t *transport) Connections(protocol string) int {
 	return t.agent.TransportLayer().Pool(protocol).Size()
 }
 
-// closeLate closes sockets that sipgo opens after callTable.stop, for responses to earlier requests. sipgo has no
+// closeLateSockets closes sockets that sipgo opens after callTable.stop, for responses to earlier requests. sipgo has no
 // function that waits for its goroutines.
-func (t *transport) closeLate() {
+func (t *transport) closeLateSockets() {
 	const (
 		look  = 10 * time.Millisecond
 		quiet = 5 // rounds in a row without a new socket, after which all requests are done: each takes microseconds
@@ -173,9 +174,9 @@ func (t *transport) verifyConn(req *sip.Request) {
 }
 
 // writeResponse sends a UDP response from the socket that received the request.
-func (t *transport) writeResponse(by net.Addr, to netip.AddrPort, res *sip.Response) {
+func (t *transport) writeResponse(localAddr net.Addr, to netip.AddrPort, res *sip.Response) {
 	for _, l := range t.listens {
-		if l.packets != nil && l.packets.LocalAddr().String() == by.String() {
+		if l.packets != nil && l.packets.LocalAddr().String() == localAddr.String() {
 			_, _ = l.packets.WriteTo([]byte(res.String()), net.UDPAddrFromAddrPort(to)) // on a failure the peer repeats its request
 		}
 	}
@@ -196,8 +197,8 @@ func (t *transport) contactURI(transport string, peer netip.Addr) sip.Uri {
 	return uri
 }
 
-// localUDPAddr returns the address of our UDP listener, from which UDP requests are sent, because firewalls admit its
-// port. It is zero for other transports.
+// localUDPAddr returns the address of our UDP listener. UDP requests are sent from it, because firewalls admit its
+// port. For other transports it returns the zero value.
 func (t *transport) localUDPAddr(transport string) sip.Addr {
 	for _, l := range t.listens {
 		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
@@ -210,16 +211,16 @@ func (t *transport) localUDPAddr(transport string) sip.Addr {
 // maxServers limits the addresses that are tried for one name.
 const maxServers = 8
 
-// resolveServers returns the addresses of a server, best first. NAPTR records are not used, because the transport is
-// configured.
+// resolveServers returns the addresses of a server, best first. It does not use NAPTR records, which select the
+// transport, because the transport is configured.
 func (t *transport) resolveServers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
 	host, port := strings.Trim(server.Host, "[]"), uint16(cmp.Or(server.Port, sip.DefaultPort(transport)))
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 	}
 	names := []*net.SRV{{Target: host, Port: port}}
-	// Look up SRV records (RFC 3263, section 4.2), but not with TLS: sipgo would compare the certificate with the name
-	// in the SRV record (RFC 5922).
+	// SRV records are looked up (RFC 3263, section 4.2), but not with TLS. There, sipgo would compare the certificate
+	// with the name in the SRV record instead of the configured one (RFC 5922).
 	if server.Port == 0 && transport != "TLS" {
 		if _, list, err := t.resolver.LookupSRV(ctx, "sip", strings.ToLower(transport), host); err == nil && len(list) > 0 {
 			names = list // sorted by priority, and randomly by weight

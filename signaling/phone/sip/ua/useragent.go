@@ -32,7 +32,8 @@ type Options struct {
 	// Timeout limits how long a response is repeated until it is acknowledged, and how long a cancelled outgoing call may take to end.
 	// The default is 32 s.
 	Timeout time.Duration
-	// OnCall is called with each new incoming call. It must refuse the call, or answer it and release it at its end.
+	// OnCall is called with each new incoming call. It must either refuse the call, or answer the call and release it
+	// when it has ended.
 	OnCall func(*Call)
 	// OnRefused counts refused calls and packets by rule, such as "sip no agent". It may be nil.
 	OnRefused func(rule string)
@@ -62,7 +63,7 @@ func New(o Options) (*UserAgent, error) {
 	return u, nil
 }
 
-// Listen opens the sockets, answers requests from now on, and registers at the trunks. If it fails, call Close.
+// Listen opens the sockets, starts to answer requests, and then registers at the trunks. If it fails, call Close.
 func (u *UserAgent) Listen(addresses []Listen) error {
 	for i, l := range addresses {
 		if err := u.openListener(l, u.gate, u.refusals); err != nil {
@@ -86,8 +87,8 @@ func (u *UserAgent) Addresses() (list []netip.AddrPort) {
 	return list
 }
 
-// NewCall returns an outgoing call by a trunk. If `from` is "", the trunk's number is used. NewCall blocks while it
-// looks up the trunk's server. If that fails, [Call.Dial] returns the error.
+// NewCall returns an outgoing call by a trunk. If `from` is "", the trunk's own number is used. NewCall blocks while it
+// looks up the trunk's server. If the look-up fails, [Call.Dial] returns the error.
 func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*Call, error) {
 	t := u.gate.findTrunk(trunk)
 	server, err := ParseURI(t.Outbound.Server)
@@ -108,8 +109,8 @@ func (u *UserAgent) NewCall(ctx context.Context, trunk, number, from string) (*C
 	return c, nil
 }
 
-// FindReplaced returns the call of the same trunk that c is to replace, or nil. earlyOnly means that the call may be
-// replaced only before it is answered.
+// FindReplaced returns the call of the same trunk that c is to replace, or nil. earlyOnly means that the old call may
+// be replaced only before it is answered.
 func (u *UserAgent) FindReplaced(c *Call) (old *Call, earlyOnly bool, refused *Refusal) {
 	headers := c.dialog.invite.GetHeaders("Replaces")
 	if len(headers) == 0 {
@@ -133,7 +134,7 @@ func (u *UserAgent) Begin(c *Call) error {
 		return ErrClosed
 	}
 	if c.dialog.invite != nil {
-		c.lookUpHosts()
+		c.prefetchHosts()
 	}
 	return nil
 }
@@ -160,5 +161,5 @@ func (u *UserAgent) Close(reason error) {
 	}
 	u.running.Wait()
 	u.names.running.Wait()
-	u.closeLate()
+	u.closeLateSockets()
 }

@@ -144,7 +144,7 @@ func DialPhone(t *testing.T, g *Gateway, config string, o PhoneOptions) (*Client
 	return c, p
 }
 
-// runMicrophone runs the microphone, which sends a packet every frame in real time.
+// runMicrophone runs the microphone. It sends one packet per frame, in real time.
 func (p *Phone) runMicrophone(o PhoneOptions) {
 	const rate = 48000
 	encoder, err := opus.NewEncoder(rate)
@@ -230,7 +230,7 @@ func (p *Phone) ReceivedVoice() []int16 {
 	return append([]int16(nil), p.ear...)
 }
 
-// Negotiate sends an offer and applies the answer. Candidates trickle both ways.
+// Negotiate sends an offer, waits for the answer and applies it. Candidates trickle both ways.
 func (p *Phone) Negotiate(restart bool) {
 	p.T.Helper()
 	at := len(p.Client.Messages())
@@ -271,13 +271,13 @@ func (p *Phone) ApplyAnswer(m Message) {
 	p.T.Helper()
 	var answer struct{ SDP string }
 	m.DecodePayload(p.T, &answer)
-	if err := p.Caller.Answer(answer.SDP); err != nil {
+	if err := p.Caller.SetAnswer(answer.SDP); err != nil {
 		p.T.Fatalf("%v\n%s", err, answer.SDP)
 	}
 }
 
-// OfferOnly sends an offer, but ignores the answer, so that no connection is made.
-func (p *Phone) OfferOnly(restart bool) {
+// SendOfferOnly sends an offer, but ignores the answer, so that no connection is made.
+func (p *Phone) SendOfferOnly(restart bool) {
 	p.T.Helper()
 	offer, err := p.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
 	if err != nil {
@@ -287,11 +287,11 @@ func (p *Phone) OfferOnly(restart bool) {
 }
 
 // addGatewayCandidates adds the gateway's candidates until it reports that there are no more.
-func (p *Phone) addGatewayCandidates(at int) {
+func (p *Phone) addGatewayCandidates(firstIndex int) {
 	for {
 		all, more := p.Client.messagesAndNext()
-		for ; at < len(all); at++ {
-			if all[at].Type != "WEBRTC_ICE_CANDIDATE" {
+		for ; firstIndex < len(all); firstIndex++ {
+			if all[firstIndex].Type != "WEBRTC_ICE_CANDIDATE" {
 				continue
 			}
 			var i struct {
@@ -299,14 +299,14 @@ func (p *Phone) addGatewayCandidates(at int) {
 				SDPMid        *string
 				SDPMLineIndex *uint16
 			}
-			if err := json.Unmarshal(all[at].Payload, &i); err != nil {
+			if err := json.Unmarshal(all[firstIndex].Payload, &i); err != nil {
 				p.T.Error(err)
 			}
 			if i.Candidate == nil {
 				return
 			}
 			if i.SDPMid == nil || *i.SDPMid == "" || i.SDPMLineIndex == nil {
-				p.T.Errorf("a candidate without its place: %s", all[at].Payload)
+				p.T.Errorf("a candidate without its place: %s", all[firstIndex].Payload)
 			}
 			p.PC.AddICECandidate(webrtc.ICECandidateInit{Candidate: *i.Candidate, SDPMid: i.SDPMid, SDPMLineIndex: i.SDPMLineIndex})
 		}
@@ -318,7 +318,7 @@ func (p *Phone) addGatewayCandidates(at int) {
 	}
 }
 
-// Send sends a message over the channel once it is open, otherwise over the socket.
+// Send sends a message over the data channel if it is open, otherwise over the socket.
 func (p *Phone) Send(kind, payload string) {
 	if p.Channel != nil && p.Channel.ReadyState() == webrtc.DataChannelStateOpen {
 		if err := p.Channel.SendText(string(EncodeMessage(kind, payload))); err != nil {
@@ -329,7 +329,7 @@ func (p *Phone) Send(kind, payload string) {
 	p.Client.Send(kind, payload)
 }
 
-// AwaitConnected waits until media and, if requested, the channel are connected.
+// AwaitConnected waits until media are connected, and the data channel, if one was requested.
 func (p *Phone) AwaitConnected() {
 	p.T.Helper()
 	Eventually(p.T, "connection", func() bool {
@@ -357,9 +357,9 @@ func (p *Phone) AwaitToneShare(hz float64) float64 {
 	return ToneShare(TrimSilence(p.ReceivedVoice()), hz)
 }
 
-// CheckBothWays checks that audio flows in both directions over WebRTC. It tries three times: a busy machine may break
-// a sentence in two.
-func (p *Phone) CheckBothWays(hz float64) {
+// CheckAudioBothWays checks that audio flows in both directions over WebRTC. It tries three times, because a busy
+// machine may split a sentence into two turns.
+func (p *Phone) CheckAudioBothWays(hz float64) {
 	p.T.Helper()
 	for left := 3; ; left-- {
 		at := len(p.ReceivedVoice())

@@ -32,8 +32,8 @@ var googleStatuses = map[int]string{
 	http.StatusGatewayTimeout:        "DEADLINE_EXCEEDED",
 }
 
-// GoogleError returns the body of an error of Google's HTTP APIs. If retry is above 0, the body has it as RetryInfo,
-// which the Gemini CLI respects.
+// GoogleError returns the body of an error of Google's HTTP APIs. If retry is above 0, the body contains it as
+// RetryInfo, because the Gemini CLI respects that.
 func GoogleError(status int, message string, retry time.Duration) map[string]any {
 	details := []any{}
 	if retry > 0 {
@@ -68,11 +68,11 @@ func WriteGoogleErrorFor(w http.ResponseWriter, err error) {
 	WriteGoogleError(w, status, message, retry)
 }
 
-// HTTPError returns the HTTP status, message and retry delay for an error. Only a [bridge.Error] shows its message to
-// the client.
+// HTTPError returns the HTTP status, message and retry delay for an error. The message is that of the error only for a
+// [bridge.Error]. Other errors get a general message, because theirs are not meant for clients.
 func HTTPError(err error) (status int, message string, retry time.Duration) {
 	e := bridge.AsError(err)
-	status = access.HTTPStatus(e)
+	status = access.RefusalStatusOrZero(e)
 	switch {
 	case status != 0:
 	case e.Code == bridge.CodeBadMessage:
@@ -87,8 +87,9 @@ func HTTPError(err error) (status int, message string, retry time.Duration) {
 	return status, e.Message, e.Retry
 }
 
-// NormalizeGoogleJSON rewrites a message with camelCase names and standard base64. Google's SDK for Python sends
-// snake_case names and URL-safe base64, which proto3 JSON allows as well.
+// NormalizeGoogleJSON converts the field names in a message to camelCase, and its base64 to the standard alphabet. It
+// is needed because Google's SDK for Python sends snake_case names and URL-safe base64, which proto3 JSON allows as
+// well.
 func NormalizeGoogleJSON(raw json.RawMessage) json.RawMessage {
 	if !bytes.ContainsAny(raw, "_-") {
 		return raw
@@ -108,8 +109,7 @@ func NormalizeGoogleJSON(raw json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// userNamedFields are the fields whose content has names chosen by the user. Those names are not Google's, so the
-// content is left as it is.
+// userNamedFields lists fields whose content is not changed, because users have chosen the names in it.
 var userNamedFields = []string{"args", "default", "enum", "example", "labels", "parametersJsonSchema", "response", "responseJsonSchema"}
 
 var standardBase64 = strings.NewReplacer("-", "+", "_", "/")
