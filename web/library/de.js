@@ -178,7 +178,7 @@ export const canvas = {
   send: 'Senden',
   'send with': 'Mit {app} senden',
   shares: 'Senden öffnet das Teilen-Menü Ihres Geräts. Dort wählen Sie die App und wer die Nachricht bekommt.',
-  prepares: 'Senden bereitet die Nachricht in Ihrer Nachrichten- oder E-Mail-App vor. Abgeschickt wird sie dort, von Ihnen.',
+  prepares: 'Senden öffnet Ihre Nachrichten- oder E-Mail-App. Abgeschickt wird erst dort.',
   'photo stays': 'Aus diesem Browser kann das Foto nicht mit: Sichern Sie es, und hängen Sie es dort an.',
   'messages app': 'Ihrer Nachrichten-App',
   'e-mail app': 'Ihrer E-Mail-App',

@@ -239,9 +239,9 @@ export async function sendMessage({ to, text, photo }, album, context) {
     if (!answer['action']) throw notSent();
     to = String(answer['to']).trim();
     text = String(answer['text']);
-    if (shares && answer['action'] === 'submit') return share({ text: text || undefined, files });
+    if (shares && answer['action'] === 'submit') return { ...(await share({ text: text || undefined, files })), text };
     const link = linkOf(to, text);
-    if (link) return openLink(link, to, blob, context);
+    if (link) return { ...(await openLink(link, to, blob, context)), to, text };
   }
 }
 

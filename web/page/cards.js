@@ -4,6 +4,7 @@
  */
 import { make } from './dom.js';
 import { build } from './elements.js';
+import { canvas as labels } from './en.js';
 import { page as words } from './page.en.js';
 import { fill, language } from './strings.js';
 
@@ -26,6 +27,10 @@ const SMALL = 320; // px: the longer side of a photo that is kept, which has som
 export function describeCall({ name, args, response, status, doneTitle = '' }, gateway, kept = new Map()) {
   const nothing = { title: '', text: '', content: [] };
   if (name === 'find_contact') return { ...nothing, title: status === 'done' && response?.name ? cut(fill(words['looked up'], { name: response.name })) : '' };
+  if (name === 'send_message') {
+    const fields = status !== 'done' || !response?.sent ? [] : /** @type {const} */ (['to', 'text']).flatMap((key) => (response[key] ? [[labels[key] ?? '', String(response[key])]] : []));
+    return { ...nothing, text: textOf(fields), content: listOf(fields) };
+  }
   if (!name.endsWith('_canvas_tool')) {
     const image = { type: 'image', src: response?.photo, alt: doneTitle };
     const isNew = kept.has(image.src);
@@ -45,12 +50,19 @@ export function describeCall({ name, args, response, status, doneTitle = '' }, g
       return { ...nothing, title }; // the canvas has told the model
     }
   }
-  const fields = flat(elements).filter((e) => e.type === 'input' && e.id && response?.[e.id]);
-  const list = make('dl');
-  for (const { id = '', label, kind } of fields) list.append(make('dt', '', label ?? id), make('dd', '', valueOf(kind, String(response[id]))));
+  const fields = flat(elements).flatMap(({ type, id, label, kind }) => (type === 'input' && id && response?.[id] ? [[label ?? id, valueOf(kind, String(response[id]))]] : []));
   const pressed = flat(elements).find((e) => e.type === 'button' && e.action === response?.action)?.label;
-  return { title, text: [...fields.map(({ id = '', label, kind }) => `${label ?? id}: ${valueOf(kind, String(response[id]))}`), pressed].filter(Boolean).join(', '), content: [
-    ...(pressed ? [make('p', 'pressed', pressed)] : []), ...(fields.length ? [list] : [])] };
+  return { title, text: [textOf(fields), pressed].filter(Boolean).join(', '), content: [...(pressed ? [make('p', 'pressed', pressed)] : []), ...listOf(fields)] };
+}
+
+/** @param {string[][]} fields pairs of a label and a value */
+const textOf = (fields) => fields.map(([label, value]) => `${label}: ${value}`).join(', ');
+
+/** @param {string[][]} fields pairs of a label and a value @returns {Node[]} */
+function listOf(fields) {
+  const list = make('dl');
+  for (const [label, value] of fields) list.append(make('dt', '', label), make('dd', '', value));
+  return fields.length ? [list] : [];
 }
 
 /**

@@ -49,7 +49,7 @@ export const page = {
   'screen missing': 'Es wurde kein Bildschirm zum Teilen gefunden, oder das System erlaubt es nicht.',
   'screen failed': 'Der Bildschirm lässt sich nicht teilen.',
   'screen insecure': 'Den Bildschirm zu teilen braucht https oder localhost.',
-  'listening asks': 'Ich höre zu · antworten Sie hier, oder sagen Sie es',
+  'listening asks': 'Ich höre zu · hier oder laut antworten',
   missed: '{who} hat Sie gebraucht, während diese Seite im Hintergrund war.',
   notify: 'Nächstes Mal benachrichtigen',
   'no recorder': 'Dieser Browser kann das Gespräch nicht aufnehmen.',

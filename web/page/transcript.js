@@ -258,7 +258,7 @@ export class Transcript {
     const details = described?.text ? ` (${described.text})` : '';
     const { args } = call;
     const kept = { name, args, response, status };
-    const keeps = shows && content.length > 0 && JSON.stringify(kept).length <= LARGEST;
+    const keeps = (shows || name === 'send_message') && content.length > 0 && JSON.stringify(kept).length <= LARGEST;
     if (status === 'running') return;
     const line = /** @type {const} */ ({ role: 'tool', text: text + details, card });
     this.#keep(e, { ...line, ...(keeps && { call: kept }) });

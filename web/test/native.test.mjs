@@ -531,10 +531,12 @@ describe('send_message', () => {
       assert.equal(await page.evaluate(() => opened.length), Object.keys(sent).indexOf(to), 'nothing opens before the link is pressed');
       assert.equal(await page.evaluate((id) => links[0].answers.some((a) => a.id === id), to), false);
       await box(page).getByRole('link', { name: /^Open your/ }).click();
-      const { sent: how, note } = await answer(page, to);
+      const { sent: how, note, ...message } = await answer(page, to);
       assert.equal(how, href.split(':')[0]);
+      assert.deepEqual(message, { to, text: 'Café & <i>\n?' });
       assert.match(note, /^It was handed to the .* app\. Whether it was sent is not known\.$/);
       assert.equal(await page.evaluate(() => opened.at(-1)), href);
+      assert.deepEqual(await page.locator('#log .card:last-child').locator('dt, dd').allTextContents(), ['To', to, 'Text', 'Café & <i>\n?']);
       assert.equal(await isOpen(page), false);
     }
   }, { context: phone });
