@@ -161,7 +161,7 @@ export class Calls {
    */
   async #carryOut(tool, call, answered, signal) {
     const { id, name, args, title } = call;
-    /** @type {(schema: object|string, title?: string, view?: Element) => Promise<CanvasAnswer>} */
+    /** @type {(schema: object|string, title?: string, view?: Element | DocumentFragment) => Promise<CanvasAnswer>} */
     const ask = (schema, title, view) =>
       this.#show({ id: `ask-${id}-${++this.#serial}`, name: 'show_canvas_tool', args: { schema }, title, view }, signal, call);
     const confirm = async (/** @type {string} */ text, yes = asks['yes'], no = asks['no'], about = title) => {

@@ -298,9 +298,14 @@ async function openLink({ sent, app, href }, to, photo, { ask }) {
   open.dataset['action'] = 'submit';
   const lines = [fill(words['to whom'], { to })];
   const save = document.createElement('a');
+  const button = make('div');
+  button.dataset['element'] = 'button'; // stands beside the other
+  button.append(open);
+  const shown = new DocumentFragment();
+  shown.append(view(...lines, ...(photo ? [save] : [])), button);
   if (photo) Object.assign(save, { href: URL.createObjectURL(photo), download: 'photo.jpg', textContent: words['save photo'] ?? '' });
   try {
-    const { action } = await ask([no()], view(...lines, ...(photo ? [save] : []), open));
+    const { action } = await ask([no()], shown);
     if (action !== 'submit') throw notSent();
   } finally {
     URL.revokeObjectURL(save.href);

@@ -253,7 +253,7 @@ export interface ToolContext {
    * Shows a question on the canvas: elements, as the canvas tools take them. `view` is shown above them, as a picture of the camera;
    * what has a `data-action` in it is a button.
    */
-  ask(schema: object | string, view?: Element): Promise<CanvasAnswer>;
+  ask(schema: object | string, view?: Element | DocumentFragment): Promise<CanvasAnswer>;
   /** Tells the model how far the call is. */
   progress(value: unknown): void;
 }
@@ -280,7 +280,7 @@ export interface CanvasCall {
   gateway: URL;
   /** For what is pressed after the call has been answered. */
   send(answer: CanvasAnswer): void;
-  view?: Element;
+  view?: Element | DocumentFragment;
   /** Aborts when the answer is no longer needed. */
   signal: AbortSignal;
 }

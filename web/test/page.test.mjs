@@ -1118,12 +1118,15 @@ for (const [name, [width, height]] of [smallest, ...variants(larger)]) {
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     assert.ok(wide <= 0, `${wide} px sideways`);
     await tell(page, 'TOOL_CALL_CANCELLATION', { toolCallCancellation: { ids: ['c'] } });
+    await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'Hello.' } } }); // what was said can be saved, and read again
+    await tell(page, 'TURN_COMPLETE', { turn: 1 });
+    await page.waitForSelector('#log .turn', { state: 'attached' });
     await page.evaluate(() => document.querySelector('#end').click());
     await page.waitForSelector('#after:not([hidden])');
     await awaitAnimations(page);
     assert.deepEqual(await free('footer button, header button'), [], 'what is pressed at the end is in sight');
     const lines = await page.$$eval('#status, #lasted', (all) => all.map((e) => e.getBoundingClientRect()).map(({ top, bottom }) => [top, bottom]).sort((a, b) => a[0] - b[0]));
-    if (name === 'phone') {
+    if (name.endsWith('phone')) {
       const tops = new Set(await page.$$eval('#after button:not([hidden])', (all) => all.map((e) => e.getBoundingClientRect().top)));
       const status = await page.evaluate(() => document.querySelector('#status').getBoundingClientRect().height);
       assert.ok(tops.size === 1 && status < 60, `two lines for how it ended, one for what can be done: ${status} px, ${[...tops]}`);
