@@ -127,6 +127,10 @@ func (s *session) handleCallResult(c *call, r live.FunctionResponse) error {
 		return nil // the model waits for the final result of the call
 	}
 	text, transcript := plainWords(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response)
+	if c.name == "take_photo" && response["photo"] != nil {
+		// A newcomer comes here by a button of the page, and need not read JSON.
+		text, transcript = "I have seen your photo.", "I have seen your photo."
+	}
 	if r.Scheduling == "SILENT" && !c.blocking {
 		return nil
 	}

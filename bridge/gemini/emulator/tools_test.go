@@ -144,3 +144,20 @@ func TestProgress(t *testing.T) {
 		}
 	})
 }
+
+func TestPhoto(t *testing.T) {
+	config := strings.ReplaceAll(toolConfig, "slow", "take_photo")
+	parrot(t, config, func(t *testing.T, p *peer) {
+		for response, want := range map[string]string{
+			`{"photo":"photo:1"}`:   "I have seen your photo.",
+			`{"error":"no camera"}`: `The tool take_photo says: {"error":"no camera"}`,
+		} {
+			p.respond(p.call("/tool take_photo").ID, response, "")
+			for said := p.turn(); said.text != want; said = p.turn() {
+				if said.text != "" {
+					t.Fatalf("%s: says %q", response, said.text)
+				}
+			}
+		}
+	})
+}
