@@ -49,6 +49,7 @@ type Action struct {
 	App               string   `json:"app,omitempty"`
 	Title             string   `json:"title,omitempty"` // see [App]
 	Bytes             int      `json:"bytes,omitempty"` // size of the app written so far; 0 at the start
+	Part              string   `json:"part,omitempty"`  // part of the app that is being written: page, style or script
 	URL               string   `json:"url,omitempty"`   // relative to the gateway's root
 	Files             []string `json:"files,omitempty"`
 

@@ -216,3 +216,27 @@ func checkPath(name string) error {
 	}
 	return nil
 }
+
+// partBeingWritten returns which part of an app the end of an incomplete answer belongs to, for the progress messages:
+// "style" or "script" in a file or element of that kind, otherwise "page". It returns "" before the app begins.
+func partBeingWritten(answer string) string {
+	text := strings.ToLower(answer)
+	if i := strings.LastIndex(text, beginFile); i >= 0 {
+		text = text[i+len(beginFile):]
+		path, _, _ := strings.Cut(text, beginEnd)
+		switch {
+		case strings.HasSuffix(path, ".css"):
+			return "style"
+		case strings.HasSuffix(path, ".js"), strings.HasSuffix(path, ".mjs"):
+			return "script"
+		}
+	} else if !strings.Contains(text, "<") {
+		return ""
+	}
+	for _, element := range []string{"style", "script"} {
+		if strings.LastIndex(text, "<"+element) > strings.LastIndex(text, "</"+element) {
+			return element
+		}
+	}
+	return "page"
+}

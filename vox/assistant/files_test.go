@@ -31,6 +31,24 @@ func TestParseApp(t *testing.T) {
 	}
 }
 
+func TestPartBeingWritten(t *testing.T) {
+	for answer, want := range map[string]string{
+		"":                              "",
+		"Here is the app.":              "",
+		"<<<file index.html>>>\n<html>": "page",
+		"<<<file index.html>>>\n<style>b { color: red }":                                 "style",
+		"<<<file index.html>>>\n<STYLE></STYLE><body><p>":                                "page",
+		"<<<file index.html>>>\n<script src=x></script><style></style><script>let a = 1": "script",
+		"<<<file index.html>>>\n<script>\n<<<end>>>\n<<<file style.css>>>\nb {":          "style",
+		"<<<file js/app.js>>>\n'<style>'":                                                "script",
+		"```html\n<html><style>":                                                         "style",
+	} {
+		if got := partBeingWritten(answer); got != want {
+			t.Errorf("%q: %q, want %q", answer, got, want)
+		}
+	}
+}
+
 func TestUsedTools(t *testing.T) {
 	for text, want := range map[string]string{
 		`<script src="https://cdn.jsdelivr.net/npm/chart.js@4/dist/chart.umd.js"></script>`: "Chart.js",

@@ -279,7 +279,7 @@ func (d *Desk) generate(ctx context.Context, name, task string) (string, error) 
 		answer.WriteString(text)
 		if time.Since(reported) >= progressInterval {
 			reported = time.Now()
-			d.Act(Action{Action: ActProgress, App: name, Bytes: answer.Len()})
+			d.Act(Action{Action: ActProgress, App: name, Bytes: answer.Len(), Part: partBeingWritten(answer.String())})
 		}
 		return nil
 	})

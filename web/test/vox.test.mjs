@@ -489,10 +489,19 @@ look('a button that is pressed at once repeats nothing, and only what ends in th
   await tell({ ...asked[0], id: 'd' }, { ...asked[1], id: 'r' });
   await page.click('.question >> text=Build it');
   await tell({ type: 'question', id: 'r', withdrawn: true }, { type: 'tool_result', id: 'd', name: 'generate_app', data: { status: 'writing', app: 'List' } },
-    { type: 'ui_action', action: 'app_progress', app: 'List', bytes: 2_048 });
+    { type: 'ui_action', action: 'app_progress', app: 'List' });
   const thread = await page.$$eval('#log > *', (all) => all.map((e) => e.dataset.tool ?? e.innerText));
   assert.deepEqual(thread.slice(-2), ['Build it', 'generate_app'], 'what is being written stands below the answer');
-  assert.match(await page.innerText('#preview'), /^VOX is writing List\. It takes a few minutes/);
+  const outline = () => page.innerText('#preview').then((text) => text.split('\n')[1]);
+  assert.match(await page.innerText('#preview'), /^List\nThinking it through…\nIt takes a few minutes/, 'the outline of the app has its name');
+  for (const [part, words] of [['style', 'Choosing colours and shapes…'], ['page', 'Writing the page…'], ['script', 'Writing what it does…']]) {
+    await tell({ type: 'ui_action', action: 'app_progress', app: 'List', bytes: 2_048, part });
+    assert.equal(await outline(), words);
+  }
+  await says(page, 'Listening'); // the outline says what is written
+  assert.equal(await page.isVisible('#log .outline'), false, 'and is shown once');
+  await page.setViewportSize({ width: 390, height: 844 });
+  assert.match(await page.innerText('#log .shot'), /List\s+Open\s+Writing what it does…/, 'where the project is a sheet, the thread has it');
 });
 
 look('goes on after its socket was cut, with its project, and ends', {}, async (page) => {

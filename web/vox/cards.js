@@ -10,6 +10,7 @@ import { cutOf } from '../status.js';
 const KINDS = {
   search_tools: 'search', recommend_tools: 'offer', add_tool: 'add', generate_app: 'app', change_app: 'change', undo_change: 'undo', get_project_status: 'list',
 };
+const BLOCKS = 6; // of the outline of a page
 const SILENT = ['navigate_ui', 'answer_question']; // their effect is to be seen elsewhere
 
 /**
@@ -127,10 +128,11 @@ export class Cards {
     }
     const card = this.#entry(key, () => make('div', 'card'));
     const app = this.#newest(action);
-    const state = JSON.stringify([this.#head(action), app?.url, app && this.#usedBy(app), (action.data?.['tools'] ?? []).map((/** @type {any} */ t) => this.#has.has(t.id))]);
+    const coming = action.status === 'running' ? this.#now?.project.apps.find((a) => a.name === action.data?.['app'] && !a.url) : undefined;
+    const state = JSON.stringify([this.#head(action), app?.url, app && this.#usedBy(app), coming && partOf(coming, this.#page.word), (action.data?.['tools'] ?? []).map((/** @type {any} */ t) => this.#has.has(t.id))]);
     if (card.dataset['shown'] === state) return;
     Object.assign(card.dataset, { shown: state, status: action.status, tool: action.name, kind: KINDS[action.name] ?? '' });
-    card.replaceChildren(make('p', 'head', this.#head(action)), ...(app ? [this.#appCard(app)] : this.#body(action)));
+    card.replaceChildren(make('p', 'head', this.#head(action)), ...(app ?? coming ? [this.#appCard(/** @type {App} */ (app ?? coming))] : this.#body(action)));
   }
 
   /** Nothing is announced before it happens: until the person has agreed, there is the question alone. @param {ToolAction} action */
@@ -153,7 +155,7 @@ export class Cards {
     const what = (running === '' ? title ?? name.replaceAll('_', ' ') : running).replace(/\s?…$/, '');
     if (data?.['error']) return word(`error ${data['error']}`, { name: args['tool_id'] }) || `${what}: ${data['error']}`;
     const app = data?.['title'] ?? data?.['app'];
-    if (!data || (data['status'] && !data['url'])) return app ? word('being written', { name: app }) : `${what}…`;
+    if (!data || (data['status'] && !data['url'])) return app ? word(name === 'change_app' ? 'being changed' : 'being written', { name: app }) : `${what}…`;
     const count = data['tools']?.length ?? 0;
     switch (name) {
       case 'search_tools':
@@ -198,14 +200,17 @@ export class Cards {
     return item;
   }
 
-  /** What was written, as it looks; pressed, it opens beside the conversation. @param {App} app */
+  /** What was written, as it looks, or its outline while it is being written; pressed, it opens beside the conversation. @param {App} app */
   #appCard(app) {
     const { word, open } = this.#page;
     const button = make('button', 'shot');
     const about = make('span', '');
-    const used = this.#usedBy(app);
+    const used = app.url ? this.#usedBy(app) : partOf(app, word);
+    button.classList.toggle('coming', !app.url);
     about.append(make('b', '', app.title ?? app.name), ' ', make('span', '', word('open')), ...(used ? [make('small', '', used)] : []));
-    button.append(thumbnail(app.url), about);
+    const picture = app.url ? thumbnail(app.url) : outlineOf();
+    picture.classList.add('thumb');
+    button.append(picture, about);
     button.addEventListener('click', () => open(app.name));
     return button;
   }
@@ -275,6 +280,19 @@ export function thumbnail(url = '') {
   box.append(frame);
   return box;
 }
+
+/** The outline of a page, for an app that is being written. */
+export function outlineOf() {
+  const box = make('span', 'outline');
+  const blocks = make('span', 'blocks');
+  blocks.ariaHidden = 'true';
+  blocks.append(...Array.from({ length: BLOCKS }, () => make('i')));
+  box.append(blocks);
+  return box;
+}
+
+/** What is being written of an app, in words. @param {App} app @param {Page['word']} word */
+export const partOf = ({ part = 'page', bytes }, word) => word(bytes ? `part ${part}` : 'part begun');
 
 /**
  * An entry of the registry: its name and a reason; where it comes from is behind a tap.

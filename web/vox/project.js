@@ -1,6 +1,6 @@
 /** What is made by talking: the app, its files and versions, and the tools. */
 import { make } from '../dom.js';
-import { homeOf, toolCard } from './cards.js';
+import { homeOf, outlineOf, partOf, toolCard } from './cards.js';
 
 /** @import { App, Snapshot } from './types.d.ts' */
 
@@ -118,8 +118,7 @@ export class ProjectView {
     const counts = { preview: 0, studio: tools.length, files: this.#app?.files.length ?? 0, versions: this.#app?.versions.length ?? 0 };
     for (const [name, count] of Object.entries(counts)) this.#find(`#tab-${name}`).textContent = `${word(`tab ${name}`)}${count ? ` ${count}` : ''}`;
     const writing = apps.find((a) => a.bytes !== undefined && isConnected);
-    const size = Math.ceil((writing?.bytes ?? 0) / 1024);
-    const told = writing ? word(size ? 'so far' : 'being written', { name: writing.title ?? writing.name, size }) : '';
+    const told = writing ? `${word(writing.url ? 'being changed' : 'being written', { name: writing.title ?? writing.name })} ${writing.bytes ? partOf(writing, word) : ''}`.trim() : '';
     if (this.#find('#progress').textContent !== told) this.#find('#progress').textContent = told;
   }
 
@@ -129,7 +128,7 @@ export class ProjectView {
     const app = (this.#app = this.#apps.find((a) => a.name === name) ?? this.#apps.at(-1));
     const which = /** @type {HTMLSelectElement} */ (this.#find('#which'));
     if (app) which.value = app.name;
-    this.#find('h2').textContent = app && which.hidden ? app.title ?? app.name : word('project');
+    this.#find('h2').textContent = app?.url && which.hidden ? app.title ?? app.name : word('project');
     const undo = /** @type {HTMLButtonElement} */ (this.#find('#undo'));
     undo.hidden = !app?.url || !app.versions[app.version - 1]?.from; // there is nothing to go back to
     for (const b of /** @type {NodeListOf<HTMLElement>} */ (this.#page.root.querySelectorAll('.of-app'))) b.hidden = !app?.url;
@@ -147,7 +146,7 @@ export class ProjectView {
     const place = this.#find('#preview');
     if (!app?.url) {
       this.#shown = '';
-      return place.replaceChildren(make('p', 'none place', this.#page.word(app ? 'coming' : 'no app', { name: app?.name })));
+      return app ? this.#showOutline(app) : place.replaceChildren(make('p', 'none place', this.#page.word('no app')));
     }
     if (this.#shown === app.url) return;
     this.#shown = app.url;
@@ -156,6 +155,23 @@ export class ProjectView {
     frame.title = this.#page.word('the app', { name: app.title ?? app.name });
     frame.src = app.url;
     place.replaceChildren(frame);
+  }
+
+  /** The outline of a page stands where the app that is being written will appear, with its name and what is being written of it. @param {App} app */
+  #showOutline(app) {
+    const { word } = this.#page;
+    const place = this.#find('#preview');
+    if (!place.querySelector('.outline')) {
+      const about = make('span', 'coming');
+      about.append(make('b'), make('span'), make('small', '', word('coming')));
+      const outline = outlineOf();
+      outline.prepend(about);
+      place.replaceChildren(outline);
+    }
+    for (const [part, text] of [['b', app.name], ['span', partOf(app, word)]]) {
+      const e = this.#find(`.coming ${part}`);
+      if (e.textContent !== text) e.textContent = text ?? '';
+    }
   }
 
   /** @param {{id: string, name: string, prompt: string}} added */

@@ -85,6 +85,8 @@ export interface App {
   title?: string;
   /** Written so far of a version that comes; absent while none does. */
   bytes?: number;
+  /** The part of it that is being written, once that is known. */
+  part?: 'page' | 'style' | 'script';
   /** Where it is served, once it is complete. It is foreign code: show it in a sandboxed frame without allow-same-origin. */
   url?: string;
   files: string[];

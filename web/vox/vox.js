@@ -532,7 +532,7 @@ export class VoxLive extends EventTarget {
 
   /** @param {VoxMessage} message a ui_action */
   #obey(message) {
-    const { action, target, tool_id: id, tool_name: name, integration_prompt: prompt, app, title, bytes, url, files = [], version = 1, versions = [] } = message;
+    const { action, target, tool_id: id, tool_name: name, integration_prompt: prompt, app, title, bytes, part, url, files = [], version = 1, versions = [] } = message;
     const { tools, apps } = this.#now.project;
     this.dispatchEvent(new CustomEvent('action', { detail: message }));
     switch (action) {
@@ -547,7 +547,7 @@ export class VoxLive extends EventTarget {
         const old = apps.find((a) => a.name === app);
         const one = url
           ? { name: app, title, url: at(url), files, version, versions: versions.map((/** @type {any} */ v) => ({ ...v, url: at(v.url) })) }
-          : { files: [], version: 0, versions: [], ...old, name: app, bytes: bytes ?? 0 };
+          : { files: [], version: 0, versions: [], ...old, name: app, bytes: bytes ?? 0, part };
         this.#set({ project: { tools, apps: old ? apps.map((a) => (a === old ? one : a)) : [...apps, one] } });
         if (!url) return;
         const writing = this.#now.actions.findLast((a) => isWriter(a.name) && a.status === 'running');
@@ -713,7 +713,7 @@ export class VoxLive extends EventTarget {
   #activity() {
     const { mode, questions, actions, transcript } = this.#now;
     if (questions.length) return say('question');
-    const running = actions.find((a) => a.status === 'running');
+    const running = actions.find((a) => a.status === 'running' && !isWriter(a.name)); // an app that is being written shows itself
     if (running?.title || mode !== 'text') return running?.title;
     if (!this.#asked) return say('typing');
     return transcript.at(-1)?.role === 'vox' ? say('writing') : say('thinking');
