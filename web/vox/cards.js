@@ -257,13 +257,17 @@ export class Cards {
 /** @param {ToolAction} action */
 const isSilent = ({ name, status }) => SILENT.includes(name) && status !== 'failed';
 
-/** The question was answered by its button before VOX had asked a whole sentence. @param {TranscriptEntry} entry */
-const isMoot = ({ cutBy, text }) => cutBy === 'answer' && !/[.!?…。！？।؟]/.test(text);
+/** Nothing of it is shown. @param {TranscriptEntry} entry */
+const isMoot = (entry) => entry.cutBy === 'answer' && !wordsOf(entry);
 
-/** @param {TranscriptEntry} entry */
-const wordsOf = ({ text, cutBy }) => text.trim() + (cutBy === 'answer' ? '…' : '');
+/** The words of a turn. Of an answer that something typed or pressed has cut off, one or two words of a sentence say nothing. @param {TranscriptEntry} entry */
+function wordsOf({ text, cutBy }) {
+  if (cutBy !== 'answer') return text.trim();
+  const [, whole = '', rest = ''] = /^([^]*[.!?…。！？।؟]["'”’»)\]]*)?([^]*)$/.exec(text.trim()) ?? [];
+  return rest.trim().split(/\s+/).length < 3 ? whole : `${whole}${rest.replace(/[\s,;:–—]+$/, '')}…`;
+}
 
-/** What the person is told of a cut; the card says itself that it was answered. @param {TranscriptEntry} entry */
+/** What the person is told of a cut: they know what they have typed or pressed. @param {TranscriptEntry} entry */
 const markOf = ({ cutBy }) => (cutBy === 'answer' ? undefined : cutBy);
 
 /** An app as it looks, small. It is foreign code, as in the project's frame. @param {string} [url] */

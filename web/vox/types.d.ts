@@ -47,7 +47,7 @@ export interface Options {
 export interface TranscriptEntry {
   role: 'user' | 'vox';
   text: string;
-  /** What cut an answer off in the middle of a sentence: the person, a button that answers its question, or a lost connection. */
+  /** What cut an answer off in the middle of a sentence: the person by speaking, what they typed or pressed (`answer`), or a lost connection. */
   cutBy?: 'person' | 'answer' | 'link';
   /** It waits for the connection. */
   isUnsent?: boolean;

@@ -44,7 +44,7 @@ const NOTHING = {
   latencies: [], usage: undefined,
 };
 const CAUSED = 3_000; // ms: a call that came so shortly before the first of the person's words was caused by them
-const MOOT = 3_000; // ms: what VOX is still asking so shortly after the person has pressed the answer
+const REPLACED = 3_000; // ms: an answer that is cut off so shortly after the person has typed or pressed something was cut off by that
 const EARLIER = 12; // turns that the model of a later conversation gets to know,
 const LONGEST = 500; // and characters of each: a context may have 64 KB
 
@@ -82,7 +82,7 @@ export class VoxLive extends EventTarget {
   #seam = false; // what comes next belongs to no turn from before
   #told = -1; // the turn that the gateway has told of last, by its place in the transcript
   #broken = false; // the voice cannot be played, and that was reported
-  #answeredAt = -Infinity; // when a question was answered by a button
+  #answeredAt = -Infinity; // when something was typed, or a question was answered by a button
   #asked = false; // something was typed, and its answer is not over
   #phase = /** @type {'idle'|'connecting'|'live'|'lost'|'ended'|'failed'} */ ('idle');
   /** @type {VoxError|undefined} */ #why;
@@ -204,7 +204,7 @@ export class VoxLive extends EventTarget {
     const isSent = this.#send({ type: 'text', text: said });
     if (!isSent) this.#unsent.push(said);
     this.#asked = true;
-    this.#answeredAt = -Infinity;
+    this.#answeredAt = performance.now();
     this.#grow('user', said, true, true, !isSent);
     return true;
   };
@@ -516,7 +516,7 @@ export class VoxLive extends EventTarget {
   #cut(by) {
     const { transcript } = this.#now;
     const at = transcript[this.#told]?.role === 'vox' ? this.#told : -1;
-    const cutBy = by === 'person' && performance.now() - this.#answeredAt < MOOT ? 'answer' : by;
+    const cutBy = by === 'person' && performance.now() - this.#answeredAt < REPLACED ? 'answer' : by;
     if (at >= 0) this.#set({ transcript: transcript.map((t, i) => (i === at ? withoutFalseCut({ ...t, cutBy }) : t)) });
   }
 
