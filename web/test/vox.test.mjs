@@ -191,6 +191,8 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await page.click('#share');
   await page.getByText('The address of the app is copied.').waitFor();
   assert.equal(await page.evaluate(() => copied), green);
+  await says(page, 'Type, or use the microphone.');
+  assert.deepEqual([await page.getAttribute('#orb', 'state'), await page.getAttribute('#mute', 'data-on')], ['ready', null], 'who types has nothing switched off');
   await page.click('#undo');
   await page.waitForFunction((green) => document.querySelector('#preview iframe').src !== green, green);
   await page.click('#tab-versions');

@@ -4,6 +4,7 @@
 export const vox = {
   question: 'Wartet auf Ihre Antwort · sagen oder tippen Sie sie',
   typing: 'Tippen Sie an VOX.',
+  'can speak': 'Tippen Sie, oder benutzen Sie das Mikrofon.',
   writing: 'VOX schreibt …',
   thinking: 'VOX denkt nach …',
   kept: 'Das Gespräch ließ sich nicht fortsetzen; dies ist ein neues.',

@@ -4,6 +4,7 @@
 export const vox = {
   question: 'Waiting for your answer · say it or tap',
   typing: 'Type to VOX.',
+  'can speak': 'Type, or use the microphone.',
   writing: 'VOX is writing…',
   thinking: 'VOX is thinking…',
   kept: 'The conversation could not be kept; this is a new one.',

@@ -488,6 +488,7 @@ function render(now) {
   }
   isDrawn = true;
   if (!begun && $('recent').hidden !== false) listProjects();
+  body.classList.toggle('unheard', state === 'ready' && mic === 'off');
   body.dataset['state'] = idle ? 'ready' : state === 'ready' ? 'typed' : state;
   const name = nameOf(now) || word(begun ? 'new project' : 'projects');
   if ($('name').textContent !== name) $('name').textContent = name;
@@ -506,13 +507,14 @@ function render(now) {
   const hears = ['live', 'silent', 'asking'].includes(mic);
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure' || (isPushToTalk && ['live', 'silent'].includes(mic));
   const quiet = idle || mode === 'text'; // there is nothing to mute
-  mute.toggleAttribute('data-on', !quiet && (!hears || isMuted));
+  mute.toggleAttribute('data-on', !quiet && (hears ? isMuted : mic !== 'off'));
   mute.toggleAttribute('data-away', state === 'reconnecting');
   const does = muteOf(quiet ? 'live' : hears && isMuted ? 'muted' : mic);
   label(mute, does);
   mute.title = does;
   label($('talk'), idle ? word('talk') : now.isVoxSpeaking ? fill(states['interrupt']) : does);
-  const look = idle ? 'ready' : questions.length ? 'asking' : state === 'ready' ? (mode === 'text' ? 'ready' : 'muted') : state;
+  // Grey is who has muted themselves; without a microphone the orb can still be pressed to speak.
+  const look = idle ? 'ready' : questions.length ? 'asking' : state === 'ready' ? (hears && isMuted && !isPushToTalk ? 'muted' : 'ready') : state;
   if (orb.getAttribute('state') !== look) orb.setAttribute('state', look);
   $('setup-note').hidden = idle;
   $('key-push').hidden = !preferences.push || model.value !== '';

@@ -439,6 +439,7 @@ export class VoxLive extends EventTarget {
       case 'tool_result': {
         const begun = now.actions.findLast((a) => (message['id'] ? a.id === message['id'] : a.name === message['name']));
         const { id = `${now.actions.length}`, name, data } = message;
+        if (now.mode === 'live') this.#asked = false; // the model may say nothing more
         if (data.error && isWriter(name)) this.#forgetUnfinished();
         const status = statusOf(name, data);
         // What takes minutes stands where it has begun, below the person's answer, and then where it is ready.
@@ -627,6 +628,7 @@ export class VoxLive extends EventTarget {
   /** @param {ArrayBuffer} pcm */
   #play(pcm) {
     clearTimeout(this.#breath);
+    if (this.#now.mode === 'live') this.#asked = false; // what was typed is being answered
     this.#voice?.play(new Int16Array(pcm));
     if (!this.#now.isVoxSpeaking) this.#set({ isVoxSpeaking: true });
   }
@@ -711,10 +713,11 @@ export class VoxLive extends EventTarget {
 
   /** What goes on beside the talk, in words: a question, a tool, or an answer that is written. */
   #activity() {
-    const { mode, questions, actions, transcript } = this.#now;
+    const { mode, mic, isVoxSpeaking, questions, actions, transcript } = this.#now;
     if (questions.length) return say('question');
     const running = actions.find((a) => a.status === 'running' && !isWriter(a.name)); // an app that is being written shows itself
-    if (running?.title || mode !== 'text') return running?.title;
+    if (running?.title) return running.title;
+    if (mode !== 'text') return mic !== 'off' || isVoxSpeaking ? '' : say(this.#asked ? 'thinking' : 'can speak');
     if (!this.#asked) return say('typing');
     return transcript.at(-1)?.role === 'vox' ? say('writing') : say('thinking');
   }
