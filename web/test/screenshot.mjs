@@ -49,7 +49,7 @@ const asPhone = () => void (navigator.mediaDevices.getDisplayMedia = undefined);
 async function vox(name, context) {
   const page = await openPage({ url: gateway.url, query: 'vox/', context });
   const picture = (what) => takePicture(page, `${name}-vox-${what}`);
-  await page.waitForSelector('#notice:not([hidden])');
+  await page.waitForSelector('.leaves:visible');
   await picture('ready');
   await start(page);
   await says(page, TALKS);

@@ -2,7 +2,7 @@
 import { growField, label as translate, make } from '../dom.js';
 import { states } from '../en.js';
 import '../orb.js';
-import { asOptions, load, save } from '../preferences.js';
+import { asOptions, load } from '../preferences.js';
 import { openStage, showPart } from '../stage.js';
 import { absenceOf, muteOf } from '../status.js';
 import { callIt, fill, language, named, speak } from '../strings.js';
@@ -489,6 +489,7 @@ function render(now) {
   isDrawn = true;
   if (!begun && $('recent').hidden !== false) listProjects();
   body.classList.toggle('unheard', state === 'ready' && mic === 'off');
+  body.classList.toggle('calm', sentences.includes('states ready')); // the orb and the sentence above it say it
   body.dataset['state'] = idle ? 'ready' : state === 'ready' ? 'typed' : state;
   const name = nameOf(now) || word(begun ? 'new project' : 'projects');
   if ($('name').textContent !== name) $('name').textContent = name;
@@ -511,14 +512,12 @@ function render(now) {
   mute.toggleAttribute('data-away', state === 'reconnecting');
   const does = muteOf(quiet ? 'live' : hears && isMuted ? 'muted' : mic);
   label(mute, does);
-  mute.title = does;
+  mute.title = `${does} (M)`;
   label($('talk'), idle ? word('talk') : now.isVoxSpeaking ? fill(states['interrupt']) : does);
   // Grey is who has muted themselves; without a microphone the orb can still be pressed to speak.
   const look = idle ? 'ready' : questions.length ? 'asking' : state === 'ready' ? (hears && isMuted && !isPushToTalk ? 'muted' : 'ready') : state;
   if (orb.getAttribute('state') !== look) orb.setAttribute('state', look);
   $('setup-note').hidden = idle;
-  $('key-push').hidden = !preferences.push || model.value !== '';
-  $('key-mute').hidden = !$('key-push').hidden;
   if (!idle) draw();
 }
 
@@ -556,14 +555,6 @@ function draw() {
     if (!over()) draw();
   });
 }
-
-$('dismiss').addEventListener('click', () => {
-  preferences.hint = false;
-  save(preferences);
-  $('notice').hidden = true;
-  $('talk').focus();
-});
-$('notice').hidden = !preferences.hint;
 
 if (projects.open) await loadReasons(); // of the tools that it has
 vox.restore(projects.open ?? {});
