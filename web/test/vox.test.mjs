@@ -147,7 +147,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   const thread = await page.$$eval('#log > *', (all) => all.slice(-4).map((e) => e.dataset.tool ?? e.innerText));
   assert.ok(thread.lastIndexOf('Build it') < thread.indexOf('generate_app'), `the app stands below what led to it: ${thread}`);
   await page.frameLocator('#log .shot iframe').getByText('This week').waitFor();
-  assert.match(await page.innerText('#log .shot'), /Family list\s+Open\s+Uses none of your tools yet/);
+  assert.match(await page.innerText('#log .shot'), /Family list\s+Uses none of your tools yet/, 'what is open is not offered');
   await page.locator('.turn.vox', { hasText: 'The example apps use none of your tools' }).waitFor();
   assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.dataset.kind)), ['offer', 'add', 'app'], 'each has its picture');
   const left = (selector) => page.$eval(selector, (e) => Math.round(e.getBoundingClientRect().left));
@@ -202,6 +202,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await says(page, 'Press the microphone to go on.');
   const turns = await page.locator('.turn').count();
 
+  await page.click('#tab-preview'); // as after a reload
   const cards = await page.$$eval('#log .card', (all) => all.map((e) => e.innerText));
 
   await page.reload();
@@ -218,7 +219,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   const undone = await leads(page, 'Undo', 'undo_change');
   assert.match(await undone.innerText(), /Family list is as it was in version 1/);
   const renamed = await leads(page, 'Call it Our week', 'change_app');
-  assert.match(await renamed.innerText(), /Version 3 of Our week · Call it Our week\s+Our week\s+Open/);
+  assert.match(await renamed.innerText(), /Version 3 of Our week · Call it Our week\s+Our week\s+Uses none/);
   assert.deepEqual([await page.innerText('#name'), await page.innerText('#project-title')], ['Our week', 'Our week'], 'each place has the new name');
   assert.equal(await page.locator('#added .tool').count(), 1);
   await page.click('#name');

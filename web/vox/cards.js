@@ -31,6 +31,7 @@ export class Cards {
   /** @type {{at: number, e: HTMLElement}[]} below how many turns they stand */ #notes = [];
   /** @type {Set<string>} names of the tools in the project */ #has = new Set();
   /** @type {Snapshot|undefined} */ #now;
+  /** @type {string|undefined} the app that is in sight in the project */ #viewed;
 
   /** @param {Page} page */
   constructor(page) {
@@ -52,6 +53,12 @@ export class Cards {
     if (others) now.actions.forEach((a) => this.#showAction(a));
     if (others || now.transcript.length !== before?.transcript.length) this.#arrange();
     if (now.questions !== before?.questions) this.#showQuestions(now);
+  }
+
+  /** The cards of an app that is in sight do not offer to open it. @param {string} [app] */
+  setViewed(app) {
+    this.#viewed = app;
+    for (const shot of /** @type {NodeListOf<HTMLElement>} */ (this.#page.log.querySelectorAll('.shot'))) shot.classList.toggle('viewed', shot.dataset['app'] === app);
   }
 
   /** @param {string} sentence */
@@ -206,7 +213,8 @@ export class Cards {
     const button = make('button', 'shot');
     const about = make('span', '');
     const used = app.url ? this.#usedBy(app) : partOf(app, word);
-    button.classList.toggle('coming', !app.url);
+    button.dataset['app'] = app.name;
+    button.classList.toggle('viewed', app.name === this.#viewed);
     about.append(make('b', '', app.title ?? app.name), ' ', make('span', '', word('open')), ...(used ? [make('small', '', used)] : []));
     const picture = app.url ? thumbnail(app.url) : outlineOf();
     picture.classList.add('thumb');

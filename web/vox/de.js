@@ -14,6 +14,7 @@ export const vox = {
   settings: 'Einstellungen',
   voice: 'Stimme und Farbe',
   more: 'Mehr',
+  'about project': 'Über dieses Projekt',
   'the voice': 'Stimme',
   sources: 'Werkzeuge und woher sie kommen',
   'copy command': 'Kopieren',

@@ -14,6 +14,7 @@ export const vox = {
   settings: 'Settings',
   voice: 'Voice and look',
   more: 'More',
+  'about project': 'About this project',
   'the voice': 'Voice',
   sources: 'Tools and where they come from',
   'copy command': 'Copy',

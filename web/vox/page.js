@@ -99,7 +99,7 @@ const cards = new Cards({
   },
   done: () => input('text').focus(),
 });
-const project = new ProjectView({ root: $('project'), word, translated, use: vox.useVersion });
+const project = new ProjectView({ root: $('project'), word, translated, use: vox.useVersion, onView: (app) => cards.setViewed(app) });
 
 /** The orb begins, lets the sound play, interrupts, or mutes: as its look says. */
 function press() {
@@ -291,6 +291,7 @@ function go(place) {
 
 for (const [name = '', voice = '', is = ''] of THEMES) {
   const box = make('div');
+  box.dataset['theme'] = name; // its colour
   const label = make('label');
   const radio = Object.assign(document.createElement('input'), { type: 'radio', name: 'theme', value: name, checked: name === (THEMES.some(([t]) => t === projects.settings['theme']) ? projects.settings['theme'] : 'expert') });
   const about = make('span', '', word(`theme ${name}`));
@@ -487,8 +488,8 @@ function render(now) {
     else change();
   }
   isDrawn = true;
-  if (!begun && $('recent').hidden !== false) listProjects();
   body.classList.toggle('unheard', state === 'ready' && mic === 'off');
+  if (!begun && $('recent').hidden !== false) listProjects();
   body.classList.toggle('calm', sentences.includes('states ready')); // the orb and the sentence above it say it
   body.dataset['state'] = idle ? 'ready' : state === 'ready' ? 'typed' : state;
   const name = nameOf(now) || word(begun ? 'new project' : 'projects');
@@ -498,6 +499,7 @@ function render(now) {
   say('the-voice', word('voice is', { voice }));
   say('voice-now', voice ?? '', 'b');
   const writer = idle ? model.value : now.mode === 'text' ? now.model : '';
+  $('the-model').hidden = !writer; // it talks, as one sees
   const writes = word(writer) || writer || word('live');
   say('the-model', writes);
   say('model-now', writes, 'b');

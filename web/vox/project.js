@@ -12,6 +12,7 @@ const TABS = ['preview', 'studio', 'files', 'versions'];
  * @property {(name: string, values?: Record<string, unknown>) => string} word
  * @property {(name: string) => string} translated what is said of a tool, in the language of the page
  * @property {(app: string, version: number) => boolean} use a version of an app
+ * @property {(app?: string) => void} onView an app, or something else, is in sight
  */
 
 export class ProjectView {
@@ -84,6 +85,7 @@ export class ProjectView {
       if (name === tab) button.scrollIntoView({ block: 'nearest', inline: 'nearest' }); // where the tabs do not fit
     }
     if (tab === 'files') this.#read();
+    this.#page.onView(tab === 'preview' ? this.#app?.name : undefined);
   }
 
   /** Shows an app. @param {string} name */
@@ -116,7 +118,7 @@ export class ProjectView {
     which.hidden = apps.length < 2;
     this.#choose(changed?.name ?? this.#app?.name ?? apps.at(-1)?.name ?? '');
     const counts = { preview: 0, studio: tools.length, files: this.#app?.files.length ?? 0, versions: this.#app?.versions.length ?? 0 };
-    for (const [name, count] of Object.entries(counts)) this.#find(`#tab-${name}`).textContent = `${word(`tab ${name}`)}${count ? ` ${count}` : ''}`;
+    for (const [name, count] of Object.entries(counts)) this.#find(`#tab-${name}`).textContent = `${word(`tab ${name}`)}${count > (name === 'studio' ? 0 : 1) ? ` ${count}` : ''}`; // each app has a file and a version
     const writing = apps.find((a) => a.bytes !== undefined && isConnected);
     const told = writing ? `${word(writing.url ? 'being changed' : 'being written', { name: writing.title ?? writing.name })} ${writing.bytes ? partOf(writing, word) : ''}`.trim() : '';
     if (this.#find('#progress').textContent !== told) this.#find('#progress').textContent = told;
@@ -136,6 +138,7 @@ export class ProjectView {
     this.#frame(app);
     this.#showVersions(app);
     if (this.#tab === 'files') this.#read();
+    this.#page.onView(this.#tab === 'preview' ? app?.name : undefined);
   }
 
   /**
