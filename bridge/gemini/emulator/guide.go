@@ -27,7 +27,7 @@ var phrases = struct {
 	declines:  regexp.MustCompile(`(?i)^(no|not now|nein|nicht jetzt|jetzt nicht)\b`),
 	undoes:    regexp.MustCompile(`(?i)\b(undo|take (it|that) back|rückgängig|zurück)`),
 	adds:      regexp.MustCompile(`(?i)^(?:please |bitte )?(?:add|nimm|füge?) (?:please |bitte )?(.+?)(?: hinzu)?[.!]?$`),
-	changes:   regexp.MustCompile(`(?i)^(make|change|call|mach|nenne?|ändere)\b|^ändere`),
+	changes:   regexp.MustCompile(`(?i)^(make|change|call|mache?|nenne?|ändere)\b|^ändere`),
 	builds:    regexp.MustCompile(`(?i)^(build|bau)`),
 	wishes:    regexp.MustCompile(`(?i)^(an? |i want |i need |i'd like |eine? |ich )`),
 	searches:  regexp.MustCompile(`(?i)^(?:find|search|search for|look for|suche?|finde) (.+?)[.?!]*$`),

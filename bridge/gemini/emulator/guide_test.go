@@ -21,6 +21,7 @@ func TestGuide(t *testing.T) {
 		"Undo that":                  `undo_change {}`,
 		"Build a drum machine":       `generate_app {"name":"Drum machine","prompt":"Build a drum machine"}`,
 		"Mach den Knopf grün":        `change_app {"change":"Mach den Knopf grün"}`,
+		"Mache den Knopf grün":       `change_app {"change":"Mache den Knopf grün"}`,
 		"Find maps":                  `search_tools {"query":"maps"}`,
 		"Suche Karten":               `search_tools {"query":"maps"}`,
 		"How is my project?":         `get_project_status {}`,
@@ -46,7 +47,7 @@ func TestGuideApps(t *testing.T) {
 		{"A map of restaurants", "Build it", "Restaurants", "Osteria Nove", "en"},
 		{"A drum machine", "Build it", "Drum machine", "Hi-hat", "en"},
 		{"A quiz about trees", "Build it", "Example list", "Piano lesson", "en"},
-		{"Eine Liste für meine Familie", "Baue es", "Familienliste", "Klavierstunde", "de"},
+		{"Eine Familienliste", "Baue es", "Familienliste", "Klavierstunde", "de"},
 		{"Eine Karte mit Restaurants", "Baue es", "Restaurants", "Osteria Nove", "de"},
 		{"Ein Drumcomputer", "Baue es", "Drumcomputer", "Klatschen", "de"},
 	} {
