@@ -471,7 +471,7 @@ look('a button that is pressed at once repeats nothing, and only what ends in th
   const asked = [{ type: 'tool_call', id: 'c', name: 'generate_app', args }, { type: 'question', id: 'q', text: 'Build A list?' }];
   await tell(...asked);
   await page.click('.question >> text=Build it');
-  await tell(vox('Shall I'), { type: 'interrupted' });
+  await tell(vox('Shall I build it'), { type: 'interrupted' });
   assert.deepEqual(await turns(), ['Build it!'], 'what was asked and said stands there once');
   await tell(vox('It is written. Now say', true), { type: 'interrupted' }, vox(' what', false));
   await type(page, 'Green');

@@ -11,6 +11,7 @@ const KINDS = {
   search_tools: 'search', recommend_tools: 'offer', add_tool: 'add', generate_app: 'app', change_app: 'change', undo_change: 'undo', get_project_status: 'list',
 };
 const BLOCKS = 6; // of the outline of a page
+const FEW = 5; // words of a first sentence that are not worth showing
 const SILENT = ['navigate_ui', 'answer_question']; // their effect is to be seen elsewhere
 
 /**
@@ -272,7 +273,7 @@ const isMoot = (entry) => entry.cutBy === 'answer' && !wordsOf(entry);
 function wordsOf({ text, cutBy }) {
   if (cutBy !== 'answer') return text.trim();
   const [, whole = '', rest = ''] = /^([^]*[.!?…。！？।؟]["'”’»)\]]*)?([^]*)$/.exec(text.trim()) ?? [];
-  return rest.trim().split(/\s+/).length < 3 ? whole : `${whole}${rest.replace(/[\s,;:–—]+$/, '')}…`;
+  return rest.trim().split(/\s+/).length < (whole ? 3 : FEW) ? whole : `${whole}${rest.replace(/[\s,;:–—]+$/, '')}…`;
 }
 
 /** What the person is told of a cut: they know what they have typed or pressed. @param {TranscriptEntry} entry */
