@@ -291,6 +291,7 @@ export function thumbnail(url = '') {
   frame.ariaHidden = 'true';
   frame.src = url;
   box.append(frame);
+  new ResizeObserver(() => (frame.style.scale = String(box.clientWidth / frame.offsetWidth))).observe(box); // Chromium keeps 100cqw of a width in between
   return box;
 }
 

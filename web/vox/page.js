@@ -488,9 +488,9 @@ function render(now) {
     else change();
   }
   isDrawn = true;
-  body.classList.toggle('unheard', state === 'ready' && mic === 'off');
   if (!begun && $('recent').hidden !== false) listProjects();
   body.classList.toggle('calm', sentences.includes('states ready')); // the orb and the sentence above it say it
+  body.classList.toggle('unheard', state === 'ready' && mic === 'off');
   body.dataset['state'] = idle ? 'ready' : state === 'ready' ? 'typed' : state;
   const name = nameOf(now) || word(begun ? 'new project' : 'projects');
   if ($('name').textContent !== name) $('name').textContent = name;
@@ -499,9 +499,9 @@ function render(now) {
   say('the-voice', word('voice is', { voice }));
   say('voice-now', voice ?? '', 'b');
   const writer = idle ? model.value : now.mode === 'text' ? now.model : '';
-  $('the-model').hidden = !writer; // it talks, as one sees
   const writes = word(writer) || writer || word('live');
   say('the-model', writes);
+  $('the-model').hidden = !writer; // it talks, as one sees
   say('model-now', writes, 'b');
   $('the-voice').hidden = $('voice-now').hidden = idle ? model.value !== '' : mode === 'text';
   $('open').hidden = $('project').hidden;
