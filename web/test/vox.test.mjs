@@ -173,7 +173,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.equal(zip.suggestedFilename(), 'Family list.zip');
   const listed = execFileSync('python3', ['-c', 'import sys, zipfile; z = zipfile.ZipFile(sys.argv[1]); print(z.testzip(), z.namelist(), len(z.read("index.html")) > 500)', await zip.path()]);
   assert.equal(String(listed).trim(), "None ['index.html'] True");
-  const [tab] = await Promise.all([page.context().waitForEvent('page'), page.click('#tab')]);
+  const [tab] = await Promise.all([page.context().waitForEvent('page'), other('#tab')]);
   await tab.getByText('This week').waitFor();
   await tab.close();
   await page.click('#tab-preview');
@@ -188,7 +188,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
     navigator.share = undefined;
     navigator.clipboard.writeText = async (text) => (window.copied = text);
   });
-  await page.click('#share');
+  await other('#share');
   await page.getByText('The address of the app is copied.').waitFor();
   assert.equal(await page.evaluate(() => copied), green);
   await says(page, 'Type, or use the microphone.');

@@ -269,7 +269,7 @@ const isSilent = ({ name, status }) => SILENT.includes(name) && status !== 'fail
 /** Nothing of it is shown. @param {TranscriptEntry} entry */
 const isMoot = (entry) => entry.cutBy === 'answer' && !wordsOf(entry);
 
-/** The words of a turn. Of an answer that something typed or pressed has cut off, one or two words of a sentence say nothing. @param {TranscriptEntry} entry */
+/** The words of a turn. Of an answer that something typed or pressed has cut off, one or two words of a sentence say nothing, nor does a first sentence that had just begun. @param {TranscriptEntry} entry */
 function wordsOf({ text, cutBy }) {
   if (cutBy !== 'answer') return text.trim();
   const [, whole = '', rest = ''] = /^([^]*[.!?…。！？।؟]["'”’»)\]]*)?([^]*)$/.exec(text.trim()) ?? [];

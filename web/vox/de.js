@@ -97,6 +97,7 @@ export const vox = {
   'just talk': 'Nur reden',
   conversation: 'Gespräch',
   'new project': 'Neues Projekt',
+  new: 'Neu',
   title: 'Was bauen Sie?',
   about: 'Sagen Sie es VOX: Es baut eine kleine Web‑App, während Sie reden.',
   leaves: 'VOX fragt, bevor es eine App schreibt: Das dauert Minuten und kostet Geld. Ihre Stimme geht zu Googles Gemini, Apps bleiben auf diesem Gateway.',

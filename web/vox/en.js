@@ -97,6 +97,7 @@ export const vox = {
   'just talk': 'Just talk',
   conversation: 'Conversation',
   'new project': 'New project',
+  new: 'New',
   title: 'What are you building?',
   about: 'Tell VOX, and it builds a small web app while you talk.',
   leaves: 'VOX asks before it writes an app, which takes minutes and costs money. Your voice goes to Google’s Gemini; apps stay on this gateway.',

@@ -430,10 +430,8 @@ function showProject(now, before) {
   showPart('project', tools.length + apps.length > 0);
   $('wide').hidden = $('project').hidden;
   if (apps.length && !before?.project.apps.length) body.classList.add('beside'); // tools alone are in the thread, and behind the chip
-  $('open').textContent = [
-    tools.length && word(tools.length === 1 ? 'one tool' : 'some tools', { count: tools.length }),
-    apps.length && word(apps.length === 1 ? 'one app' : 'some apps', { count: apps.length }),
-  ].filter(Boolean).join(' · ');
+  const [of, count] = apps.length ? ['app', apps.length] : ['tool', tools.length]; // tools are in it, too
+  $('open').textContent = word(count === 1 ? `one ${of}` : `some ${of}s`, { count });
   if ($('project').hidden && body.matches('.showing, .beside')) show(false);
 }
 

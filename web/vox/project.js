@@ -133,7 +133,7 @@ export class ProjectView {
     this.#find('h2').textContent = app?.url && which.hidden ? app.title ?? app.name : word('project');
     const undo = /** @type {HTMLButtonElement} */ (this.#find('#undo'));
     undo.hidden = !app?.url || !app.versions[app.version - 1]?.from; // there is nothing to go back to
-    for (const b of /** @type {NodeListOf<HTMLElement>} */ (this.#page.root.querySelectorAll('.of-app'))) b.hidden = !app?.url;
+    this.#find('#other').hidden = !app?.url;
     /** @type {HTMLAnchorElement} */ (this.#find('#tab')).href = app?.url ?? '';
     this.#frame(app);
     this.#showVersions(app);
