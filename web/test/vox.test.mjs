@@ -620,6 +620,8 @@ for (const [why, name, sentence] of [
     await says(page, sentence);
     await page.waitForFunction(() => document.body.dataset.state === 'typed'); // not: listening
     if (why !== 'refused') return;
+    const middles = await page.$$eval('#orb, #end', (all) => all.map((e) => e.getBoundingClientRect()).map(({ x, width }) => Math.round(x + width / 2)));
+    assert.deepEqual(middles, [640, 640], 'without the button for the microphone End stands below the orb');
     await page.click('#tryagain');
     await page.waitForFunction(() => window.asked === 2);
     await page.locator('#tryagain').waitFor();
@@ -627,6 +629,7 @@ for (const [why, name, sentence] of [
     await says(page, 'Speaking');
     await hears(page, { sound: 0.3 });
     await says(page, 'No microphone. Try again'); // who types has read the rest
+    assert.equal(await page.$eval('#talk', (e) => Math.round(e.getBoundingClientRect().x + e.offsetWidth / 2)), 640, 'the orb stays in the middle');
   });
 }
 
