@@ -493,12 +493,12 @@ look('a button that is pressed at once repeats nothing, and only what ends in th
   assert.deepEqual((await turns()).slice(-2), ['Shall I build it?', 'Not now']);
   await tell({ ...asked[0], id: 'd' }, { ...asked[1], id: 'r' });
   await page.click('.question >> text=Build it');
-  await tell({ type: 'question', id: 'r', withdrawn: true }, { type: 'tool_result', id: 'd', name: 'generate_app', data: { status: 'writing', app: 'List' } },
-    { type: 'ui_action', action: 'app_progress', app: 'List' });
+  await tell({ type: 'question', id: 'r', withdrawn: true }, { type: 'ui_action', action: 'app_progress', app: 'List' });
   const thread = await page.$$eval('#log > *', (all) => all.map((e) => e.dataset.tool ?? e.innerText));
+  await tell({ type: 'tool_result', id: 'd', name: 'generate_app', data: { status: 'writing', app: 'List' } }); // it comes after 10 s
   assert.deepEqual(thread.slice(-2), ['Build it', 'generate_app'], 'what is being written stands below the answer');
   const outline = () => page.innerText('#preview').then((text) => text.split('\n')[1]);
-  assert.match(await page.innerText('#preview'), /^List\nThinking it through…\nIt takes a few minutes/, 'the outline of the app has its name');
+  assert.match(await page.innerText('#preview'), /^List\nThinking it through…\nIt takes a moment/, 'the outline of the app has its name');
   for (const [part, words] of [['style', 'Choosing colours and shapes…'], ['page', 'Writing the page…'], ['script', 'Writing what it does…']]) {
     await tell({ type: 'ui_action', action: 'app_progress', app: 'List', bytes: 2_048, part });
     assert.equal(await outline(), words);

@@ -144,5 +144,6 @@ export const vox = {
   'file gone': 'Die Datei lässt sich nicht mehr lesen.',
   'no app': 'Hier erscheint die App. Sagen Sie „Baue es“, wenn Sie so weit sind.',
   coming: 'Das dauert einige Minuten. Sie können weiterreden.',
+  'coming free': 'Das dauert einen Moment. Sie können weiterreden.',
   'no files': 'Es gibt noch keine App.',
 };

@@ -144,5 +144,6 @@ export const vox = {
   'file gone': 'The file cannot be read any more.',
   'no app': 'The app appears here. Say “Build it” when you are ready.',
   coming: 'It takes a few minutes. You can go on talking.',
+  'coming free': 'It takes a moment. You can go on talking.',
   'no files': 'There is no app yet.',
 };

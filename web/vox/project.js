@@ -20,6 +20,7 @@ export class ProjectView {
   #tab = 'preview';
   #shown = ''; // the address of the app that is in the frame
   #file = ''; // of the app, that is read
+  #isFree = false; // no text model writes, as in the example
   /** @type {App|undefined} the app that is shown */ #app;
   /** @type {App[]} */ #apps = [];
   /** @type {Snapshot['project']['tools']} */ #tools = [];
@@ -103,7 +104,7 @@ export class ProjectView {
   }
 
   /** @param {Snapshot} now @param {Snapshot|undefined} before */
-  update({ project: { tools, apps }, actions, isConnected }, before) {
+  update({ project: { tools, apps }, actions, isConnected, appModel }, before) {
     const { word } = this.#page;
     for (const a of actions) for (const t of [a.data?.['added'], ...(a.data?.['tools'] ?? [])]) if (t?.description) this.#known.set(t.id, t);
     this.#find('#added').replaceChildren(...(tools.length ? tools.map((t) => this.#tool(t)) : [make('li', 'none', word('no tools'))]),
@@ -113,6 +114,7 @@ export class ProjectView {
     if (apps.length > this.#apps.length) this.show('preview');
     this.#apps = apps;
     this.#tools = tools;
+    this.#isFree = !appModel;
     const which = /** @type {HTMLSelectElement} */ (this.#find('#which'));
     which.replaceChildren(...apps.map((a) => new Option(a.title ?? a.name, a.name)));
     which.hidden = apps.length < 2;
@@ -166,7 +168,7 @@ export class ProjectView {
     const place = this.#find('#preview');
     if (!place.querySelector('.outline')) {
       const about = make('span', 'coming');
-      about.append(make('b'), make('span'), make('small', '', word('coming')));
+      about.append(make('b'), make('span'), make('small', '', word(this.#isFree ? 'coming free' : 'coming')));
       const outline = outlineOf();
       outline.prepend(about);
       place.replaceChildren(outline);

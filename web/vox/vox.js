@@ -550,8 +550,11 @@ export class VoxLive extends EventTarget {
           ? { name: app, title, url: at(url), files, version, versions: versions.map((/** @type {any} */ v) => ({ ...v, url: at(v.url) })) }
           : { files: [], version: 0, versions: [], ...old, name: app, bytes: bytes ?? 0, part };
         this.#set({ project: { tools, apps: old ? apps.map((a) => (a === old ? one : a)) : [...apps, one] } });
-        if (!url) return;
         const writing = this.#now.actions.findLast((a) => isWriter(a.name) && a.status === 'running');
+        if (!url) { // the call's own result says it only after a while
+          if (writing && !writing.data?.['app']) this.#act({ ...writing, data: { app, status: 'writing' }, at: this.#now.transcript.length });
+          return;
+        }
         // Its result may have been lost.
         if (writing) this.#act({ ...writing, data: { app, title, url, files, version }, status: 'done', at: this.#now.transcript.length });
       }

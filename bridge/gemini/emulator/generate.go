@@ -3,6 +3,7 @@ package emulator
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"voxgate/tools"
 
@@ -73,7 +75,7 @@ func handleModelMethod(w http.ResponseWriter, r *http.Request, model, method str
 			break
 		}
 		if method == "streamGenerateContent" {
-			streamAnswer(w, model, part, asked, r.URL.Query().Get("alt") == "sse")
+			streamAnswer(r.Context(), w, model, part, asked, r.URL.Query().Get("alt") == "sse")
 			return
 		}
 		answer = buildResponseChunk(model, part, "STOP", asked)
@@ -227,14 +229,26 @@ func buildResponseChunk(model string, part live.Object, finish string, requestLe
 	}
 }
 
-// streamAnswer writes an answer in three chunks, as server-sent events or as one JSON array.
-func streamAnswer(w http.ResponseWriter, model string, part live.Object, requestLength int, asEvents bool) {
-	pieces := []live.Object{part}
+// The chunks of a demo of the guide, and the pause before each but the first: people see how VOX shows an app that is
+// being written, which takes minutes with Gemini.
+const (
+	demoChunks = 5
+	demoPause  = 400 * time.Millisecond
+)
+
+// streamAnswer writes an answer in three chunks, as server-sent events or as one JSON array. A demo of the guide takes
+// demoChunks, with pauses. It returns early if ctx is canceled.
+func streamAnswer(ctx context.Context, w http.ResponseWriter, model string, part live.Object, requestLength int, asEvents bool) {
+	pieces, pause := []live.Object{part}, time.Duration(0)
 	if text, ok := part["text"].(string); ok {
+		count := 3
+		if strings.HasPrefix(text, beginFile) {
+			count, pause = demoChunks, demoPause
+		}
 		words := strings.SplitAfter(text, " ")
 		pieces = nil
-		for third := range slices.Chunk(words, (len(words)+2)/3) {
-			pieces = append(pieces, live.Object{"text": strings.Join(third, "")})
+		for chunk := range slices.Chunk(words, (len(words)+count-1)/count) {
+			pieces = append(pieces, live.Object{"text": strings.Join(chunk, "")})
 		}
 	}
 	kind, before, between, after := "application/json; charset=UTF-8", "[", ",\r\n", "]"
@@ -244,6 +258,13 @@ func streamAnswer(w http.ResponseWriter, model string, part live.Object, request
 	w.Header().Set("Content-Type", kind)
 	finish := ""
 	for i, piece := range pieces {
+		if i > 0 && pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+		}
 		if i == len(pieces)-1 {
 			finish = "STOP"
 		}
