@@ -27,8 +27,10 @@ import { open, resumable } from './voxgate.js';
 /** What begins and ends conversations, if it is not the element itself. @typedef {{start(options?: Partial<Options>): Session, goOn?(): Session, end(): void, use?(devices: Devices): Promise<void>}} Source */
 
 const style = `
-:host { --small: min(max(56px, 3.5rem), 22cqi); display: flex; flex-direction: column; width: 100%; max-width: 100%; height: 100%; max-height: 100dvh; overflow: hidden auto; container-type: inline-size;
-  border: 1px solid var(--line); border-radius: var(--round); background: var(--card); text-align: start; }
+:host { display: flex; flex-direction: column; width: 100%; max-width: 100%; height: 100%; max-height: 100dvh; overflow: hidden auto; border: 1px solid var(--line); border-radius: var(--round); background: var(--card); text-align: start; }
+:host([hidden]) { display: none; }
+/* A page may give the element another display. */
+.whole { --small: min(max(56px, 3.5rem), 22cqi); flex: auto; display: flex; flex-direction: column; width: 100%; height: 100%; min-height: 0; max-height: 100dvh; container-type: inline-size; }
 .head { display: flex; align-items: center; gap: .75em; min-height: 4em; padding: .25em .5em .25em 1em; border-bottom: 1px solid var(--line); }
 .head img[hidden] + b::before { content: ''; forced-color-adjust: none; display: inline-block; width: 1.75em; height: 1.75em; margin-inline-end: .6em; vertical-align: -.5em; border-radius: 50%; background: var(--sphere); }
 .head img { flex: none; width: 2.5em; height: 2.5em; border-radius: 50%; object-fit: cover; }
@@ -212,8 +214,8 @@ export class VoxgateConversation extends Base {
     sheet.replaceSync(looks + style);
     const root = this.attachShadow({ mode: 'open' });
     root.adoptedStyleSheets = [sheet];
-    root.append(make('div', { className: 'head' }, this.#picture, this.#name, this.#clock, this.#more, this.#minimise, this.#leave, this.#menu), this.#log, make('div', { className: 'way' }, this.#down),
-      make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#status, this.#absence, this.#denied, this.#form);
+    root.append(make('div', { className: 'whole' }, make('div', { className: 'head' }, this.#picture, this.#name, this.#clock, this.#more, this.#minimise, this.#leave, this.#menu), this.#log, make('div', { className: 'way' }, this.#down),
+      make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#status, this.#absence, this.#denied, this.#form));
     this.#log.append(this.#empty);
     this.#more.popoverTargetElement = this.#menu;
     this.#menu.addEventListener('beforetoggle', (/** @type {ToggleEvent} */ e) => e.newState === 'open' && this.#fillMenu());

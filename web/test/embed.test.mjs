@@ -315,6 +315,24 @@ inShop('the menu in its head has the microphones and copies what was said', asyn
   assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^You: Do you deliver\?\n\nGemini: You said: Do you deliver\?/);
 });
 
+inShop('the element alone fills its box, whatever display the page gives it', async (page) => {
+  await page.evaluate(async (url) => {
+    await import(`${url}conversation.js`);
+    const box = document.body.appendChild(document.createElement('div'));
+    box.style.height = '480px';
+    const view = box.appendChild(document.createElement('voxgate-conversation'));
+    return view.ready;
+  }, gateway.url);
+  for (const display of ['', 'block', 'flex', 'grid']) {
+    const [whole, below, beside] = await page.locator('voxgate-conversation').evaluate((view, display) => {
+      view.style.display = display;
+      const [field, head] = ['.type', '.head'].map((s) => view.shadowRoot.querySelector(s).getBoundingClientRect());
+      return [view.offsetHeight, view.getBoundingClientRect().bottom - field.bottom, view.offsetWidth - head.width];
+    }, display);
+    assert.deepEqual([whole, Math.round(below), Math.round(beside)], [480, 1, 2], `display: ${display}`);
+  }
+});
+
 inShop('with forced colours nothing is lost', async (page) => {
   await button(page, 'Talk').click();
   await says(page, 'Listening');
