@@ -50,7 +50,7 @@ const style = `
 :host([data-heard]) .clock::before { background: var(--person); }
 @container (max-width: 17em) { .clock { display: none; } }
 .log { flex: 1 1 20rem; min-height: 0; overflow-y: auto; overscroll-behavior: contain; scrollbar-width: thin; display: flex; flex-direction: column; gap: 1em; padding: 1em; container-type: inline-size; }
-.log:has(~ .absence:not([hidden])) { flex-basis: calc(20rem - var(--finger) - var(--text-small)); } /* the whole keeps its height */
+:host(:is(:not([data-fresh]), [data-low])) .log:has(+ .way > .absence:not([hidden])) { padding-bottom: calc(var(--finger) + 1em); } /* no words are covered */
 .log:focus-visible { outline-offset: -3px; }
 .log:not(:focus-visible) { mask-image: linear-gradient(#0000, #000 1em, #000 calc(100% - .5em), #0000); }
 .log .turn { --behind: var(--card); max-width: 100%; font-size: inherit; }
@@ -60,10 +60,13 @@ const style = `
   font-size: clamp(var(--text-large), 7.5cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
 .status, .absence { padding: 0 1em; text-align: center; }
 .absence { padding-block: .25em .75em; }
-.status { flex: none; display: grid; align-content: start center; min-height: 3em; padding-block: .5em .75em; line-height: 1.35; }
+.status { flex: none; display: grid; align-content: start center; min-height: 4em; padding-block: .5em .75em; line-height: 1.35; }
 .dock { position: relative; flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .5em min(1em, 4cqi) .25em; min-height: 4em; }
-.way { position: relative; z-index: 1; flex: none; }
-.way button { position: absolute; inset: auto 0 .5em; margin-inline: auto; border-color: var(--line); background: var(--card); box-shadow: 0 .25rem 1rem #0002; }
+/* What comes for a while lies over the words, and moves nothing. */
+.way { position: relative; z-index: 1; flex: none; display: flex; flex-wrap: wrap-reverse; align-content: flex-start; justify-content: center; gap: .5em; height: 0; }
+.way > * { margin-bottom: .5em; border: 1px solid var(--line); background: var(--card); box-shadow: 0 .25rem 1rem #0002; }
+.way .absence { display: flex; align-items: center; gap: .25em; padding: 0 0 0 1em; border-radius: var(--pill); }
+.way .absence button { border-color: #0000; background: none; color: var(--accent); }
 :is(.head, .way, .dock, .type) .icon { min-width: 44px; width: min(var(--finger), 14cqi); min-height: 44px; height: min(var(--finger), 14cqi); }
 :is(.head, .dock, .type) .icon svg { width: min(1.375rem, 8cqi); height: min(1.375rem, 8cqi); }
 /* What follows the end is one row, with large letters, too. */
@@ -76,6 +79,7 @@ const style = `
 :host([data-fresh][data-ended]) .dock { margin-bottom: auto; }
 :host([data-ended]) :is(.dock, .mark, .type) { order: 1; } /* why it ended, then what can be done */
 :host([data-ended]) .dock { padding-bottom: 1em; }
+:host([data-ended]) .status { min-height: 0; }
 :host([data-live]) .orb > * { transition: transform var(--motion); }
 /* Until there are words the greeting, the orb among Mute and End, and the status are one group in the middle. They glide from and to it, and move nothing else. */
 :host([data-fresh]:not([data-low])) .dock { --more: calc(var(--enlarged, 2) - 1); --up: calc(-.5 * var(--more) * var(--small) - .25em * var(--more) - var(--lift, 0px)); }
@@ -83,7 +87,10 @@ const style = `
 :host([data-fresh]:not([data-low])) .orb > * { --ring: calc(.1875rem / var(--enlarged, 2)); transform: translateY(var(--up)) scale(var(--enlarged, 2)); }
 :host([data-fresh]:not([data-low])) .dock { pointer-events: none; }
 :host([data-fresh]:not([data-low])) .dock > * { pointer-events: auto; }
-:host([data-fresh]:not([data-low])) :is(.empty span, .status, .absence) { translate: 0 calc(-1 * var(--lift, 0px)); }
+:host([data-fresh]:not([data-low])) :is(.empty span, .status, .denied) { translate: 0 calc(-1 * var(--lift, 0px)); }
+:host([data-fresh]:not([data-low])) .way .absence { translate: 0 calc(100% + var(--under, 0px) - var(--lift, 0px)); } /* under the status */
+:host([data-fresh]:not([data-low])) .status { pointer-events: none; } /* it may cover the button of the orb */
+.status button { pointer-events: auto; }
 :host([data-live]) :is(.empty span, .status) { transition: translate var(--motion); }
 :host([data-fresh]:not([data-low])) .orb:focus-visible { outline: none; }
 :host([data-fresh]:not([data-low])) .orb:focus-visible > * { outline: var(--ring) solid var(--accent); outline-offset: calc(5px / var(--enlarged, 2)); }
@@ -200,6 +207,7 @@ export class VoxgateConversation extends Base {
   #submit = iconButton('send', undefined, 'submit');
   #form = make('form', { className: 'type', onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text, this.#submit);
   #down = iconButton('down', () => this.#showEnd());
+  #way = make('div', { className: 'way' }, this.#absence, this.#down);
   #mute = iconButton('mute', () => this.#session?.mute());
   #orb = /** @type {VoxgateOrb} */ (make('voxgate-orb'));
   #press = make('button', { className: 'orb', type: 'button', onclick: () => this.#pressOrb() }, this.#orb);
@@ -207,6 +215,8 @@ export class VoxgateConversation extends Base {
   #goOn = make('button', { type: 'button', onclick: () => this.start(undefined, this.#before) });
   #again = make('button', { type: 'button', onclick: () => this.start() });
   #close = make('button', { type: 'button', onclick: () => this.dispatchEvent(new CustomEvent('close')) });
+  #whole = make('div', { className: 'whole' }, make('div', { className: 'head' }, this.#picture, this.#name, this.#clock, this.#more, this.#minimise, this.#leave, this.#menu), this.#log, this.#way,
+    make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#status, this.#denied, this.#form);
 
   constructor() {
     super();
@@ -214,8 +224,7 @@ export class VoxgateConversation extends Base {
     sheet.replaceSync(looks + style);
     const root = this.attachShadow({ mode: 'open' });
     root.adoptedStyleSheets = [sheet];
-    root.append(make('div', { className: 'whole' }, make('div', { className: 'head' }, this.#picture, this.#name, this.#clock, this.#more, this.#minimise, this.#leave, this.#menu), this.#log, make('div', { className: 'way' }, this.#down),
-      make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#status, this.#absence, this.#denied, this.#form));
+    root.append(this.#whole);
     this.#log.append(this.#empty);
     this.#more.popoverTargetElement = this.#menu;
     this.#menu.addEventListener('beforetoggle', (/** @type {ToggleEvent} */ e) => e.newState === 'open' && this.#fillMenu());
@@ -447,12 +456,11 @@ export class VoxgateConversation extends Base {
     const em = parseFloat(getComputedStyle(this).fontSize);
     const small = this.#press.offsetWidth;
     const room = this.#log.clientHeight - 3 * em - this.#greeting.offsetHeight;
-    const enlarged = small ? Math.min(LARGE / small, (SHARE * Math.min(this.clientWidth, this.clientHeight)) / small, 1 + room / small) : 1;
+    const enlarged = small ? Math.min(LARGE / small, (SHARE * Math.min(this.clientWidth, this.clientHeight)) / small, 1 + (room - 2 * this.#text.offsetHeight) / small) : 1; // a lost connection has a line below it
     const free = room - (enlarged - 1) * small;
     this.toggleAttribute('data-low', enlarged < LEAST || this.#log.clientWidth < 16 * em);
-    const dock = /** @type {HTMLElement} */ (this.#press.parentElement); // it is empty until then
-    for (const part of [this.#log, this.#status, this.#absence, this.#denied, dock]) part.style.setProperty('--lift', `${Math.max(0, free) / 2}px`);
-    for (const part of [this.#log, dock]) part.style.setProperty('--enlarged', enlarged.toFixed(2));
+    const sizes = { '--lift': `${Math.max(0, free) / 2}px`, '--enlarged': enlarged.toFixed(2), '--under': `${this.#form.offsetTop - this.#way.offsetTop}px` };
+    for (const [name, size] of Object.entries(sizes)) this.#whole.style.setProperty(name, size);
   }
 
   /** How long the conversation has been on, and the gateway away. */

@@ -202,21 +202,43 @@ inShop('Mute mutes in the second conversation as well', async (page) => {
   await says(page, 'You are muted');
 });
 
-inShop('a lost connection is one sentence, and what follows it has one name each', async (page) => {
+inShop('a lost connection is one sentence, moves nothing, and what follows it has one name each', async (page) => {
   await page.evaluate(() => (document.querySelector('voxgate-talk').options = { transport: 'websocket' }));
+  const lose = () => page.evaluate(() => {
+    window.Socket ??= WebSocket;
+    window.WebSocket = class { constructor() { throw new Error('no sockets here'); } };
+    sockets.at(-1).close();
+  });
+  const places = () => page.locator('voxgate-conversation').evaluate(({ shadowRoot }) => ['.empty', '.orb > *', '.dock .end', '.status', '.type'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect().top));
+  const isCovered = () => page.locator('voxgate-conversation').evaluate(({ shadowRoot }) => {
+    const line = shadowRoot.querySelector('.absence').getBoundingClientRect();
+    return ['.log > :last-child > *, .log > .turn', '.orb > *', '.status span', '.type'].flatMap((s) => [...shadowRoot.querySelectorAll(s)]).some((e) => {
+      const { top, bottom } = e.getBoundingClientRect();
+      return top < bottom && top < line.bottom && bottom > line.top;
+    });
+  });
   await button(page, 'Talk').click();
   await says(page, 'Listening');
-  await page.getByLabel('Or type a message').fill('Do you deliver?');
-  await page.keyboard.press('Enter');
-  await page.locator('.log .model', { hasText: 'Do you deliver?' }).waitFor();
-  await page.evaluate(() => {
-    window.WebSocket = class { constructor() { throw new Error('no sockets here'); } };
-    sockets[0].close();
-  });
-  await says(page, 'Reconnecting…');
-  assert.ok(await page.locator('.dock .mute[data-away]').isVisible(), 'nobody is heard');
-  await says(page, 'No connection. Trying again…');
-  await page.locator('.absence', { hasText: /^Lost \d s ago Try now$/ }).waitFor();
+  await button(page, 'Mute').click(); // or it says after a while that nothing is heard
+  for (const isFresh of [true, false]) {
+    await says(page, 'You are muted');
+    await awaitAnimations(page);
+    const before = await places();
+    await lose();
+    await says(page, 'Reconnecting…');
+    assert.ok(await page.locator('.dock .mute[data-away]').isVisible(), 'nobody is heard');
+    await says(page, 'No connection. Trying again…');
+    await page.locator('.absence', { hasText: /^Lost \d s ago Try now$/ }).waitFor();
+    await awaitAnimations(page);
+    assert.deepEqual([await places(), await isCovered()], [before, false], isFresh ? 'before the first words' : 'with words');
+    if (!isFresh) break;
+    await page.evaluate(() => void (window.WebSocket = window.Socket));
+    await button(page, 'Try now').click();
+    await says(page, 'You are muted');
+    await page.getByLabel('Or type a message').fill('Do you deliver?');
+    await page.keyboard.press('Enter');
+    await page.locator('.log .model', { hasText: 'Do you deliver?' }).waitFor();
+  }
   await page.evaluate(() => document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation').session.close(Object.assign(new Error('The connection was lost.'), { code: 'lost' })));
   await says(page, 'The connection was lost.');
   assert.deepEqual(await page.locator('.dock > button:visible').allInnerTexts(), ['Try again', 'New conversation']);
