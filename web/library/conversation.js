@@ -158,7 +158,8 @@ export function iconButton(name, onclick, type = 'button') {
  * @returns {Options['config']}
  */
 export function withHistory(config, turns) {
-  const history = turns.filter((t) => t.final).map(({ role, text, heard }) => ({ role, content: heard ?? text })).slice(-HISTORY);
+  const said = turns.filter((t) => t.final).map(({ role, text, heard }) => ({ role, content: heard ?? text }));
+  const history = said.filter(({ content }) => content).slice(-HISTORY); // of an answer that was interrupted at once nothing was heard
   return history.length ? { ...config, voxgate: { ...config?.['voxgate'], history } } : config;
 }
 

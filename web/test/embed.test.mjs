@@ -355,6 +355,15 @@ inShop('the element alone fills its box, whatever display the page gives it', as
   }
 });
 
+inShop('a conversation goes on with what was heard, and with no empty turn', async (page) => {
+  const history = await page.evaluate(async (url) => {
+    const { withHistory } = await import(`${url}conversation.js`);
+    const turn = (text, more) => ({ role: 'model', text, final: true, ...more });
+    return withHistory({}, [turn('all'), turn('one two', { heard: 'one' }), turn('three', { heard: '' }), turn('four', { final: false })]).voxgate.history.map(({ content }) => content);
+  }, gateway.url);
+  assert.deepEqual(history, ['all', 'one'], 'the gateway refuses a turn without words');
+});
+
 inShop('with forced colours nothing is lost', async (page) => {
   await button(page, 'Talk').click();
   await says(page, 'Listening');
