@@ -14,7 +14,7 @@ import { looks } from './looks.js';
 import { nodes } from './markdown.js';
 import './orb.js';
 import { absenceOf, cutOf, hasUser, muteOf, nameOfDefault, OFFERS, situationOf, sourcesOf, splitStatus, statusOf } from './status.js';
-import { callAgent, callIt, fill, keepName, speak } from './strings.js';
+import { callAgent, callIt, fill, keepName, language, speak } from './strings.js';
 import { markUnheard } from './unheard.js';
 import { open, resumable } from './voxgate.js';
 
@@ -55,6 +55,7 @@ const style = `
 .log:not(:focus-visible) { mask-image: linear-gradient(#0000, #000 1em, #000 calc(100% - .5em), #0000); }
 .log .turn { --behind: var(--card); max-width: 100%; font-size: inherit; }
 .log .turn.user { max-width: 85%; }
+.log > :has(~ .rule:not(.known)) { --mine: var(--soft); --person: var(--quiet); color: var(--quiet); } /* the model does not know it any more */
 .log > .empty[hidden] + * { margin-top: auto; } /* the words grow upwards from the status */
 .empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; text-wrap: balance;
   font-size: clamp(var(--text-large), 7.5cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
@@ -265,16 +266,25 @@ export class VoxgateConversation extends Base {
 
   set session(session) {
     if (session === this.#session) return;
-    for (const off of this.#off.splice(0)) off();
-    this.#session = session;
-    this.#known = [];
-    if (session) this.#follow(session);
-    else this.#render();
+    if (session) this.#follow(session, []);
+    else {
+      this.#leaveSession();
+      this.#render();
+    }
   }
 
-  /** @param {Session} session */
-  #follow(session) {
-    if (this.#lines.size || this.#log.querySelector('.user, .model')) this.#rule();
+  #leaveSession() {
+    for (const off of this.#off.splice(0)) off();
+    this.#session = undefined;
+    this.#known = [];
+  }
+
+  /** @param {Session} session @param {readonly Turn[]} known */
+  #follow(session, known) {
+    this.#leaveSession();
+    this.#session = session;
+    this.#known = known;
+    if (this.#log.querySelector('.user, .model')) this.#rule(known.length > 0);
     this.#lines = new Map();
     this.#ended = undefined;
     this.#orb.session = session;
@@ -307,8 +317,7 @@ export class VoxgateConversation extends Base {
     const apart = () => source?.start({ ...(wished.config !== config && { config: wished.config }), ...(said && { mic: false }) });
     const goesOn = !said && known.length > 0 && known === this.#before; // the app's own conversations have a config that is not known here
     const session = (goesOn && source?.goOn?.()) || apart() || open(wished);
-    this.session = session;
-    this.#known = known;
+    if (session !== this.#session) this.#follow(session, known);
     if (said) session.send(said);
     await session.ready.catch(() => {}); // `closed` tells
   }
@@ -514,10 +523,12 @@ export class VoxgateConversation extends Base {
     if (this.#log.childElementCount > MOST) this.#log.children[1]?.remove();
   }
 
-  /** Another conversation begins. */
-  #rule() {
-    const time = new Date().toLocaleTimeString(this.lang || undefined, { hour: 'numeric', minute: '2-digit' });
-    this.#add(make('p', { className: 'rule', textContent: time }));
+  /** Another conversation begins, which knows what was said, or does not. @param {boolean} knows */
+  #rule(knows) {
+    const time = new Date().toLocaleTimeString(language(), { hour: 'numeric', minute: '2-digit' });
+    const { lastElementChild } = this.#log;
+    if (lastElementChild?.matches('.rule')) lastElementChild.remove(); // nothing came of that one
+    this.#add(make('p', { className: knows ? 'rule known' : 'rule', textContent: fill(words[knows ? 'continued' : 'began'], { time }) }));
   }
 
   /** Shows a note above the field, or none. @param {string} note */

@@ -65,7 +65,7 @@ export const states = {
   unreachable: 'Keine Verbindung. Neuer Versuch …',
   away: 'Vor {seconds} s abgebrochen',
   'try now': 'Jetzt versuchen',
-  'try again': 'Noch einmal versuchen',
+  'try again': 'Erneut versuchen',
   'sent later': 'wird gesendet, sobald die Verbindung steht',
   'sent back': 'wird gesendet, sobald die Verbindung wieder da ist',
   'not sent': 'Nicht gesendet. Es steht wieder im Feld.',
@@ -221,7 +221,8 @@ export const talk = {
   copied: 'Kopiert',
   open: 'Zurück zum Gespräch',
   'not loaded': 'Das Gespräch lässt sich nicht laden.',
-  'not here': 'Sprache ist hier nicht verfügbar.',
+  continued: 'Fortgesetzt, {time}',
+  began: 'Neues Gespräch, {time}',
   'go on with': 'Weiter mit {who}',
   'go on here': 'Gespräch fortsetzen',
 };

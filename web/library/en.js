@@ -217,7 +217,8 @@ export const talk = {
   copied: 'Copied',
   open: 'Back to the conversation',
   'not loaded': 'The conversation cannot be loaded.',
-  'not here': 'Voice is not available here.',
+  continued: 'Continued, {time}',
+  began: 'New conversation, {time}',
   'go on with': 'Go on with {who}',
   'go on here': 'Go on with the conversation',
 };

@@ -13,7 +13,7 @@ import { parse } from './markdown.js';
 import { withHistory } from './conversation.js';
 import './orb.js';
 import { absenceOf, cutOf, hasUser, isMomentary, MOMENT, muteOf, nameOfDefault, OFFERS, situationOf, sourcesOf, splitStatus, statusOf } from './status.js';
-import { callIt, fill, speak } from './strings.js';
+import { callIt, fill, language, speak } from './strings.js';
 import { markUnheard } from './unheard.js';
 import { open } from './voxgate.js';
 
@@ -37,6 +37,7 @@ class Talk {
   /** @type {Set<() => void>} */ #watchers = new Set();
   /** @type {Session|undefined} */ #session;
   /** @type {VoxgateError|undefined} why the last one ended */ ended;
+  begunAt = 0; // ms since 1970, the newest
   /** @type {readonly Turn[]} what the session goes on with */ #known = [];
   /** @type {readonly Turn[]|undefined} the session's part of `seen.turns` */ #sessionTurns;
   /** @type {Set<string>} turns that were typed without a connection, and that the gateway does not have */ unsent = new Set();
@@ -86,6 +87,7 @@ class Talk {
       this.see(['closed', 'aborted'].includes(why.code) ? {} : { error: why });
     });
     this.ended = undefined;
+    this.begunAt = Date.now();
     this.unsent = new Set();
     this.seen = NOBODY;
     this.#known = known;
@@ -297,10 +299,15 @@ function Line({ turn, note, show }) {
 
 /** @param {{children?: (turn: Turn) => import('react').ReactNode} & Record<string, any>} props */
 export function Transcript({ children: show, ...props }) {
-  const { unsent } = useTalk();
+  const { unsent, begunAt } = useTalk();
   const { state, session, turns } = useVoxgate();
   const later = session?.setup ? 'sent back' : 'sent later';
   const noteOf = (/** @type {string} */ id) => (unsent.has(id) ? states[state === 'closed' || id.startsWith(BEFORE) ? 'unsent' : later] : undefined);
-  return h('div', { role: 'log', 'aria-label': states['said'], ...props }, turns.map((turn) => h(Line, { key: turn.id, turn, note: noteOf(turn.id), ...(show && { show }) })));
+  /** @type {import('react').ReactNode[]} */
+  const lines = turns.map((turn) => h(Line, { key: turn.id, turn, note: noteOf(turn.id), ...(show && { show }) }));
+  const known = turns.filter(({ id }) => id.startsWith(BEFORE)).length;
+  const time = new Date(begunAt).toLocaleTimeString(language(), { hour: 'numeric', minute: '2-digit' });
+  if (known) lines.splice(known, 0, h('p', { key: 'rule', className: 'rule known' }, fill(buttons['continued'], { time })));
+  return h('div', { role: 'log', 'aria-label': states['said'], ...props }, lines);
 }
 

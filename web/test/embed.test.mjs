@@ -109,6 +109,15 @@ inShop('one line of HTML lets a person talk', async (page, t) => {
   await says(page, 'Listening');
   const history = await page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig.voxgate.history);
   assert.ok(history.some((t) => t.content === 'Do you deliver?'));
+  const rules = () => page.locator('.log .rule').allInnerTexts().then((all) => all.map((words) => words.replace(/, .+/, '')));
+  const colour = () => page.locator('.log .model').first().evaluate((e) => getComputedStyle(e).color);
+  const known = await colour();
+  assert.deepEqual(await rules(), ['Continued']);
+  await button(page, 'End').click();
+  await button(page, 'New conversation').click();
+  await says(page, 'Listening');
+  assert.deepEqual(await rules(), ['New conversation'], 'nothing was said in the one before');
+  assert.notEqual(await colour(), known, 'what is not known any more is grey');
   await button(page, 'End').click();
   await button(page, 'Close').click();
   await button(page, 'Talk').waitFor();

@@ -212,6 +212,7 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
       const { history } = await page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig.voxgate);
       assert.ok(history.some((t) => t.role === 'user' && t.content === 'Hello **React**'), `Go on, ${times}: ${JSON.stringify(history)}`);
       assert.ok((await page.locator('article').count()) >= known, 'what was said stays in sight');
+      assert.match((await page.locator('.transcript > :last-child').innerText()), /^Continued, \d/);
       await page.getByRole('button', { name: 'End', exact: true }).click();
       await page.getByText('The conversation is over.').waitFor();
     }
