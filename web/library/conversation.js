@@ -15,6 +15,7 @@ import { nodes } from './markdown.js';
 import './orb.js';
 import { absenceOf, cutOf, hasUser, muteOf, nameOfDefault, OFFERS, situationOf, sourcesOf, splitStatus, statusOf } from './status.js';
 import { callAgent, callIt, fill, keepName, language, speak } from './strings.js';
+import { suggestionsFrame } from './suggestions.js';
 import { markUnheard } from './unheard.js';
 import { open, resumable } from './voxgate.js';
 
@@ -507,6 +508,7 @@ export class VoxgateConversation extends Base {
     if (by) line.append(make('small', { textContent: by }));
     const sources = sourcesOf(turn).flatMap(({ title, href }) => [', ', href ? make('a', { textContent: title, href, target: '_blank', rel: 'noopener noreferrer' }) : title]);
     if (sources.length) line.append(make('small', {}, `${this.#word('found')} `, ...sources.slice(1)));
+    if (turn.chips) line.append(suggestionsFrame(turn.chips, () => this.#fit()));
     if (waits) {
       line.append(make('small', { textContent: this.#word(session?.setup ? 'sent back' : 'sent later') }));
       this.#unsent.set(line, turn.text);

@@ -71,6 +71,7 @@ export const states = {
   'not sent': 'Nicht gesendet. Es steht wieder im Feld.',
   unsent: 'nicht gesendet',
   found: 'Gefunden bei',
+  suggestions: 'Vorschläge der Google-Suche',
   'cut person': 'von Ihnen unterbrochen',
   'cut link': 'hier brach die Verbindung ab',
   'cut end': '',

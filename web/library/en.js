@@ -67,6 +67,7 @@ export const states = {
   'not sent': 'Not sent. It is in the field again.',
   unsent: 'not sent',
   found: 'Found on',
+  suggestions: 'Google Search suggestions',
   'cut person': 'you interrupted',
   'cut link': 'the connection was lost here',
   'cut end': '',

@@ -14,6 +14,7 @@ import { withHistory } from './conversation.js';
 import './orb.js';
 import { absenceOf, cutOf, hasUser, isMomentary, MOMENT, muteOf, nameOfDefault, OFFERS, situationOf, sourcesOf, splitStatus, statusOf } from './status.js';
 import { callIt, fill, language, speak } from './strings.js';
+import { suggestionsFrame } from './suggestions.js';
 import { markUnheard } from './unheard.js';
 import { open } from './voxgate.js';
 
@@ -283,10 +284,15 @@ function element(piece, key) {
 
 /** @param {{turn: Turn, note?: string|undefined, show?: (turn: Turn) => import('react').ReactNode}} props */
 function Line({ turn, note, show }) {
-  const { role, text, heard, interrupted, cutBy } = turn;
+  const { role, text, heard, interrupted, cutBy, chips } = turn;
   const line = useRef(/** @type {any} */ (null));
   const said = heard ?? text;
   const sources = sourcesOf(turn).map(({ title, href }, i) => h('span', { key: i }, i ? ', ' : ' ', href ? h('a', { href, target: '_blank', rel: 'noopener noreferrer' }, title) : title));
+  useEffect(() => {
+    const frame = chips && !show ? suggestionsFrame(chips) : undefined;
+    if (frame) line.current.append(frame);
+    return () => frame?.remove();
+  }, [chips, show]);
   useLayoutEffect(() => {
     const { current } = line;
     if (role !== 'model' || show) return undefined;

@@ -13,7 +13,7 @@ export class Turns {
   #begun;
   /** @type {Turn|undefined} */ #said; // what the person is saying, or has said to the open answer
   /** @type {Turn|undefined} */ #answer;
-  /** @type {Turn['sources']} of the answer that is open, or comes next */ #sources;
+  /** @type {Pick<Turn, 'sources'|'chips'>} of the answer that is open, or comes next */ #found = {};
   #piece = { from: 0, at: 0 }; // the newest of the answer's transcript, in characters, and when its voice began
   #rate = VOICE.first;
   /** @type {ReturnType<typeof setTimeout>|undefined} the next word is played */ #next;
@@ -110,14 +110,15 @@ export class Turns {
     if (!answer) return;
     const text = heard && !answer.text.startsWith(heard) ? heard : answer.text;
     const { cutBy: before, played, ...rest } = answer;
-    const sources = this.#sources;
-    this.#sources = undefined;
-    this.#put({ ...rest, text, final: true, interrupted: Boolean(cutBy), ...(sources && { sources }), ...(cutBy && { heard: heard ?? text, cutBy: before ?? cutBy }) });
+    const found = this.#found;
+    this.#found = {};
+    this.#put({ ...rest, text, final: true, interrupted: Boolean(cutBy), ...found, ...(cutBy && { heard: heard ?? text, cutBy: before ?? cutBy }) });
   }
 
   /** Google Search has found something for the answer. @param {any} grounding */
-  found({ groundingChunks }) {
-    this.#sources = groundingChunks?.flatMap((/** @type {any} */ { web }) => web ?? []) ?? this.#sources;
+  found({ groundingChunks, chips }) {
+    if (groundingChunks) this.#found.sources = groundingChunks.flatMap((/** @type {any} */ { web }) => web ?? []);
+    if (chips) this.#found.chips = chips;
   }
 
   /**

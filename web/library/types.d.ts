@@ -325,6 +325,8 @@ export interface Turn {
   cutBy?: 'person' | 'link' | 'end';
   /** Of an answer for which Google Search was asked: the pages on which it was found. */
   sources?: { title?: string; uri?: string }[];
+  /** Of such an answer: the address of a page with Google's search suggestions. Google requires them to be shown; show the page in a frame. */
+  chips?: string;
 }
 
 export interface ToolCall {

@@ -663,9 +663,10 @@ export class Session {
       case 'TOOL_STATUS':
         return this.#calls.runsInGateway(payload);
       case 'groundingMetadata': {
-        this.#turns.found(payload.groundingMetadata);
-        const chips = payload.chips && new URL(payload.chips, this.#gateway);
-        return this.#emit('grounding', { ...payload.groundingMetadata, ...(chips && { chips: chips.href }) });
+        const chips = payload.chips && new URL(payload.chips, this.#gateway).href;
+        const grounding = { ...payload.groundingMetadata, chips };
+        this.#turns.found(grounding);
+        return this.#emit('grounding', grounding);
       }
       case 'TURN_LATENCY':
         return this.#emit('latency', payload);

@@ -14,7 +14,7 @@ const serve = async (host) => {
     const inline = request.url.includes('inline') ? '<voxgate-talk label="Ask us" voice="Puck" prompt="Be brief."></voxgate-talk>' : '';
     const agent = request.url.includes('agent') ? '?agent=interpreter' : '';
     response.setHeader('Content-Type', 'text/html');
-    response.setHeader('Content-Security-Policy', `default-src 'none'; img-src data:; script-src ${theirs}; connect-src ${theirs} ${theirs.replace('http', 'ws')}`);
+    response.setHeader('Content-Security-Policy', `default-src 'none'; img-src data:; script-src ${theirs}; frame-src ${theirs}; connect-src ${theirs} ${theirs.replace('http', 'ws')}`);
     response.end(`<!doctype html><html lang="en"><title>A shop</title><link rel="icon" href="data:,"><main><h1>A shop</h1>${inline}</main><p id="status" hidden></p>
       <script type="module" src="${theirs}/embed.js${agent}"></script></html>`);
   });
@@ -81,6 +81,8 @@ inShop('one line of HTML lets a person talk', async (page, t) => {
   await page.keyboard.press('Enter');
   const source = page.locator('.log .model small', { hasText: 'Found on wikipedia.org' }).locator('a');
   assert.equal(await source.getAttribute('href'), 'https://en.wikipedia.org/wiki/Parrot');
+  await page.frameLocator('.log .model .suggestions').getByText('parrots').waitFor(); // Google requires its suggestions to be shown
+  await page.waitForFunction(() => document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation').shadowRoot.querySelector('.suggestions').offsetHeight >= 40);
   await button(page, 'Mute').click();
   await says(page, 'You are muted');
   const field = page.getByLabel('Or type a message');

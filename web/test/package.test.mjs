@@ -25,7 +25,7 @@ const site = createServer((request, response) => {
   const theirs = gateway.url.replace(/\/$/, '');
   const name = request.url.endsWith('/') ? `${request.url}index.html` : request.url;
   response.setHeader('Content-Type', kinds[extname(name)] ?? 'text/plain');
-  response.setHeader('Content-Security-Policy', `default-src 'none'; img-src data:; style-src 'self'; script-src 'self' ${theirs}; connect-src ${theirs} ${theirs.replace('http', 'ws')}`);
+  response.setHeader('Content-Security-Policy', `default-src 'none'; img-src data:; style-src 'self'; script-src 'self' ${theirs}; frame-src ${theirs}; connect-src ${theirs} ${theirs.replace('http', 'ws')}`);
   try {
     response.end(readFileSync(join(project, name)));
   } catch {
@@ -183,6 +183,7 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     assert.equal(await colour('--behind'), await colour('--ground'), 'what covers the shadow of a table that scrolls');
     const source = page.locator('.turn.model small', { hasText: 'Found on wikipedia.org' }).locator('a');
     assert.equal(await source.getAttribute('href'), 'https://en.wikipedia.org/wiki/Parrot');
+    await page.waitForFunction(() => document.querySelector('.turn.model .suggestions')?.offsetHeight >= 40); // Google's, which it requires to be shown
     await page.getByLabel('Message').fill('/tool opening_hours {"city":"Rome"}');
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => sent.some((m) => m.type === 'SEND_TOOL_RESPONSE' && JSON.stringify(m.payload).includes('10 to 20')));
