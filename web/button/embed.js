@@ -20,12 +20,14 @@ const style = `
 :host([theme=light]) { color-scheme: light; }
 :host([theme=dark]) { color-scheme: dark; }
 :host([theme=auto]) { color-scheme: light dark; }
-:host([inline]) { position: relative; inset: auto; display: inline-block; }
-:host([inline]) voxgate-conversation { position: fixed; inset: auto max(16px, env(safe-area-inset-right)) max(16px, env(safe-area-inset-bottom)) auto; z-index: 2147483000; }
+:host([inline]) { position: relative; inset: auto; z-index: auto; display: inline-block; vertical-align: middle; }
+:host([inline]) voxgate-conversation, :host([inline]) .small, :host([inline]) .failed { position: fixed; inset: auto max(var(--voxgate-offset-x, 16px), env(safe-area-inset-right)) max(var(--voxgate-offset, 16px), env(safe-area-inset-bottom)) auto; z-index: 2147483000; }
 [hidden] { display: none !important; }
 button { display: flex; align-items: center; justify-content: center; gap: 12px; min-width: 44px; min-height: 44px; padding: 0 20px; border: 0; border-radius: 999px;
   background: var(--accent); color: var(--on-accent); font: inherit; font-weight: 600; cursor: pointer; }
 .talk { min-height: 56px; max-width: calc(100vw - 32px); padding: 5px 22px 5px 5px; text-align: start; line-height: 1.25; }
+:host([inline]) .talk { min-height: 44px; padding: 4px 18px 4px 4px; box-shadow: none; }
+:host([inline]) :is(.sphere, .talk img) { width: 36px; height: 36px; }
 .talk img { flex: none; width: 46px; height: 46px; border-radius: 50%; object-fit: cover; }
 .sphere { display: grid; place-content: center; flex: none; width: 46px; height: 46px; border-radius: 50%; color: #fff; box-shadow: 0 0 0 2px color-mix(in oklch, var(--on-accent) 70%, transparent);
   background: radial-gradient(circle at 28% 22%, #fff8 0, #0000 38%), radial-gradient(circle at 78% 28%, oklch(74% .13 205) 0, #0000 52%),
@@ -42,7 +44,7 @@ button { display: flex; align-items: center; justify-content: center; gap: 12px;
 .now { flex: 0 1 auto; min-width: 0; max-width: 12rem; margin: 0 6px 0 10px; line-height: 1.25; cursor: pointer; }
 .now > * { display: block; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .now span { display: -webkit-box; white-space: normal; -webkit-box-orient: vertical; -webkit-line-clamp: 2; color: color-mix(in oklch, var(--text) 68%, var(--ground)); font-size: max(13px, .8125rem); }
-.failed { margin: 0; padding: 16px; max-width: 20rem; border-radius: 1.25rem; background: Canvas; color: CanvasText; box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
+.failed { display: grid; gap: 12px; justify-items: start; padding: 16px 20px; max-width: 20rem; border-radius: 1.25rem; background: Canvas; color: CanvasText; box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
 svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
 .small svg { width: max(22px, 1.375rem); height: max(22px, 1.375rem); fill: none; stroke: currentColor; stroke-width: 1.8; stroke-linecap: round; stroke-linejoin: round; }
 :not([data-on]) > svg > .slash { display: none; }
@@ -183,9 +185,9 @@ export class VoxgateTalk extends HTMLElement {
     const [loaded] = await Promise.all([import('./conversation.js').catch(() => undefined), this.#load().catch(() => undefined)]);
     this.#talk.ariaBusy = null;
     if (begun !== this.#begun) return;
-    this.#talk.hidden = true;
+    this.#hideTalk();
     if (!loaded || !this.#words) {
-      this.#failure.textContent = this.#word('not loaded') || 'The conversation cannot be loaded.';
+      this.#failure.textContent = this.#word('not loaded') || 'The conversation cannot be loaded. Load the page again.';
       this.#away.textContent = this.#away.ariaLabel = this.#word('close') || 'Close';
       this.#failed.hidden = false;
       return;
@@ -216,9 +218,15 @@ export class VoxgateTalk extends HTMLElement {
     return view;
   }
 
+  /** In a text it stays: its place would be a hole in the sentence. */
+  #hideTalk() {
+    this.#talk.hidden = !this.hasAttribute('inline');
+  }
+
   /** The conversation is in sight. */
   #open() {
-    this.#small.hidden = this.#failed.hidden = this.#talk.hidden = true;
+    this.#small.hidden = this.#failed.hidden = true;
+    this.#hideTalk();
     if (!this.#view) return;
     this.#view.hidden = false;
     this.#view.focus();

@@ -221,7 +221,7 @@ export const talk = {
   copy: 'Gespräch kopieren',
   copied: 'Kopiert',
   open: 'Zurück zum Gespräch',
-  'not loaded': 'Das Gespräch lässt sich nicht laden.',
+  'not loaded': 'Das Gespräch lässt sich nicht laden. Laden Sie die Seite neu.',
   continued: 'Fortgesetzt, {time}',
   began: 'Neues Gespräch, {time}',
   'go on with': 'Weiter mit {who}',

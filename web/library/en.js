@@ -217,7 +217,7 @@ export const talk = {
   copy: 'Copy the conversation',
   copied: 'Copied',
   open: 'Back to the conversation',
-  'not loaded': 'The conversation cannot be loaded.',
+  'not loaded': 'The conversation cannot be loaded. Load the page again.',
   continued: 'Continued, {time}',
   began: 'New conversation, {time}',
   'go on with': 'Go on with {who}',

@@ -141,8 +141,16 @@ inShop('it says so when a microphone gives nothing', async (page) => {
 inShop('it is where the page wants it, with the voice that it names', async (page) => {
   assert.equal(await page.locator('voxgate-talk').count(), 1);
   await page.evaluate(() => document.querySelector('main').prepend(document.querySelector('voxgate-talk'))); // as frameworks do
+  const [talk, place] = ['.talk', 'voxgate-talk'].map((s) => page.locator(s));
+  await page.evaluate(() => document.querySelector('voxgate-talk').toggleAttribute('inline', true));
+  const before = await place.boundingBox();
   await button(page, 'Ask us').click();
   await says(page, 'Listening');
+  await button(page, 'Minimise').click();
+  assert.ok(await talk.isVisible() && (await page.locator('.small').boundingBox()).y > 600, 'the bar is in the corner');
+  await talk.click();
+  await page.locator('voxgate-conversation').waitFor();
+  assert.deepEqual(await place.boundingBox(), before, 'the text around it does not move');
   const config = await page.evaluate(() => sent.find((m) => m.type === 'CONNECT_GEMINI').payload.initialConfig);
   assert.equal(config.generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName, 'Puck');
   assert.equal(config.systemInstruction.parts[0].text, 'Be brief.');
