@@ -164,7 +164,7 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     });
     await page.getByRole('button', { name: 'Start' }).click();
     await page.getByText('The microphone is not allowed.').waitFor();
-    assert.ok(await page.locator('.dock .slash').first().isHidden() && await page.getByText('Ask when the shop').isHidden(), 'one sentence and one button');
+    assert.ok(await page.locator('.dock .slash').first().isHidden() && await page.getByText('How can I help?').isHidden(), 'one sentence and one button');
     await page.getByRole('button', { name: 'Try again' }).click();
     await page.getByText('Listening').waitFor();
     await hears(page, { tone: 0.2 }); // what the microphone said

@@ -5,6 +5,9 @@ const MICROPHONE = ['M12 3a3 3 0 0 1 3 3v5a3 3 0 0 1-6 0V6a3 3 0 0 1 3-3ZM6 11a6
 const HANG_UP = ['M3.5 14.5c-.9-2 .1-3.7 1.7-4.7 4-2.4 9.6-2.4 13.6 0 1.6 1 2.6 2.7 1.7 4.7l-.6 1.2-4.1-1.4v-2.4c-2.5-.7-5.1-.7-7.6 0v2.4l-4.1 1.4Z'];
 const UP = ['M12 19V5M6 11l6-6 6 6'];
 const DOWN = ['M12 5v14M6 13l6 6 6-6'];
+const SLIDERS = ['M4 8h9M17 8h3M4 16h3M11 16h9M15 6v4M9 14v4'];
+
+const QUESTIONS = ['When is the shop in Rome open?', 'And in Vienna tomorrow?'];
 
 const FEW = 5; // turns: with more the words need the room of the orb
 const AWAY = 48; // pixels from the end: a person who scrolled further up reads there
@@ -62,10 +65,13 @@ export function App() {
         <h1 className="brand">My assistant</h1>
         {on && state !== 'connecting' && <Clock />}
         {turns.length > 0 && <CopyButton />}
-        <span className="devices" ref={devices}><DeviceSelect aria-label="Microphone" standard="Default microphone" /></span>
+        <span className="devices icon" ref={devices}><Icon paths={SLIDERS} /><DeviceSelect aria-label="Microphone" title="Microphone" standard="Default microphone" /></span>
       </header>
       <main ref={thread} tabIndex={0} aria-label="Conversation" onScroll={({ currentTarget }) => setAway(currentTarget.scrollTop < -AWAY)}>
-        {turns.length ? <Transcript className="transcript" /> : mic !== 'refused' && <p>Ask when the shop in Rome is open.</p>}
+        {turns.length ? <Transcript className="transcript" /> : mic !== 'refused' && <>
+          <h2>How can I help?</h2>
+          <p>{QUESTIONS.map((question) => <button key={question} className="chip" onClick={() => send(question)}>{question}</button>)}</p>
+        </>}
       </main>
       <footer>
         {isAway && <button className="icon down" onClick={showEnd} aria-label="To the newest words" title="To the newest words"><Icon paths={DOWN} /></button>}
