@@ -340,7 +340,7 @@ export class VoxgateConversation extends Base {
   }
 
   focus() {
-    (this.#session ? this.#end : this.#press).focus();
+    [this.#end, this.#goOn, this.#again, this.#close, this.#press].find((button) => !button.hidden)?.focus();
   }
 
   /** @returns {Options} */
@@ -551,7 +551,9 @@ export class VoxgateConversation extends Base {
     }
     const { next } = statusOf(situationOf(undefined, {}, why));
     if (!next) console.warn(`voxgate: ${why.told ?? why.message}`); // for the author of the page
+    const focused = this.shadowRoot?.activeElement;
     this.#render();
+    if (focused && !focused.checkVisibility()) this.focus(); // the keyboard goes on where the buttons are now
     this.dispatchEvent(new CustomEvent('state', { detail: { state: 'closed', mic: 'off' } }));
   }
 

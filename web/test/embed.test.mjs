@@ -107,6 +107,7 @@ inShop('one line of HTML lets a person talk', async (page, t) => {
   await says(page, 'The conversation is over.');
   await page.waitForFunction(() => sockets.every((s) => s.readyState === WebSocket.CLOSED));
   assert.ok(await page.locator('.log .user', { hasText: 'Do you deliver?' }).isVisible(), 'what was said stays');
+  assert.ok(await button(page, 'Go on').evaluate((e) => e.matches(':focus')), 'the keyboard goes on where End was');
   await button(page, 'Go on').click();
   await says(page, 'Listening');
   const history = await page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig.voxgate.history);
