@@ -60,7 +60,7 @@ const style = `
 .log > .empty[hidden] + * { margin-top: auto; } /* the words grow upwards from the status */
 .empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; text-wrap: balance;
   font-size: clamp(var(--text-large), 7.5cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
-.status, .absence { padding: 0 1em; text-align: center; }
+.status, .absence { padding: 0 .5em; text-align: center; }
 .absence { padding-block: .25em .75em; }
 .status { flex: none; display: grid; align-content: start center; min-height: 4em; padding-block: .5em .75em; line-height: 1.35; }
 .dock { position: relative; flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .5em min(1em, 4cqi) .25em; min-height: 4em; }
@@ -125,6 +125,7 @@ const SECOND = 1_000; // ms
 const SHARE = 0.36; // of the width or the height that the orb takes before there are words
 const LARGE = 280; // pixels, at most
 const LEAST = 1.4; // times the orb of the dock: below that it stays there
+const NARROW = 480; // pixels
 const EDGE = 8; // pixels from the menu to the side
 const AWAY = 48; // pixels from the end: a person who scrolled further up reads there
 
@@ -373,7 +374,8 @@ export class VoxgateConversation extends Base {
   #currentStatus(session) {
     const offers = OFFERS.button.filter((offer) => offer !== 'orb' || !this.#ended); // what goes on then has names
     const idle = !session && !this.#ended && { state: /** @type {const} */ ('idle'), resumable: Boolean(this.#left) };
-    return statusOf(situationOf(session, { offers, ...(session && hasUser(this.#known) && { hasTyped: true }), ...idle }, this.#ended));
+    const isNarrow = this.clientWidth < NARROW; // the name of the microphone, which the menu has, too, would take two lines more, and move the orb
+    return statusOf(situationOf(session, { offers, ...(isNarrow && { microphone: '' }), ...(session && hasUser(this.#known) && { hasTyped: true }), ...idle }, this.#ended));
   }
 
   #render() {

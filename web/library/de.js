@@ -93,7 +93,7 @@ export const states = {
   'allow in settings': 'Erlauben Sie es in den Einstellungen Ihres Browsers.',
   'can type': 'Tippen können Sie trotzdem.',
   'press mic': 'Zum Sprechen drücken Sie auf das Mikrofon.',
-  'choose mic': 'Sprechen Sie, oder wählen Sie ein anderes Mikrofon.',
+  'choose mic': 'Sprechen Sie, oder wechseln Sie das Mikrofon.',
   'check mic': 'Sprechen Sie, oder prüfen Sie, ob es eingeschaltet ist.',
   microphone: 'Ihrem Mikrofon',
   quoted: '„{name}“',

@@ -129,8 +129,13 @@ inShop('one line of HTML lets a person talk', async (page, t) => {
 inShop('it says so when a microphone gives nothing', async (page) => {
   await button(page, 'Talk').click();
   await says(page, 'Listening');
+  const top = () => page.locator('.orb > *').evaluate((e) => e.getBoundingClientRect().top);
+  await awaitAnimations(page);
+  const before = await top();
   await page.evaluate(() => void (later += 10_000));
-  await says(page, 'We hear nothing from');
+  await says(page, 'We hear nothing from your microphone.');
+  await awaitAnimations(page);
+  assert.equal(await top(), before, 'the orb stays where it is');
   await page.getByRole('button', { name: 'Speak, or choose another microphone.' }).click();
   await page.waitForFunction(() => document.activeElement.shadowRoot.activeElement.shadowRoot.activeElement?.matches('.menu select')); // it leads to the choice
   await page.keyboard.press('Escape');
