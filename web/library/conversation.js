@@ -32,7 +32,7 @@ const style = `
 :host([hidden]) { display: none; }
 /* A page may give the element another display. */
 .whole { --small: min(max(56px, 3.5rem), 22cqi); flex: auto; display: flex; flex-direction: column; width: 100%; height: 100%; min-height: 0; max-height: 100dvh; container-type: inline-size; }
-.head { display: flex; align-items: center; gap: .75em; min-height: 4em; padding: .25em .5em .25em 1em; border-bottom: 1px solid var(--line); }
+.head { display: flex; align-items: center; gap: .75em; min-height: min(4em, 20cqi); padding: .25em .5em .25em 1em; border-bottom: 1px solid var(--line); }
 .head img[hidden] + b::before { content: ''; forced-color-adjust: none; display: inline-block; width: 1.75em; height: 1.75em; margin-inline-end: .6em; vertical-align: -.5em; border-radius: 50%; background: var(--sphere); }
 .head img { flex: none; width: 2.5em; height: 2.5em; border-radius: 50%; object-fit: cover; }
 .head b { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-size: var(--text-large); font-weight: 650; }
@@ -50,8 +50,9 @@ const style = `
 .clock::before { content: ''; width: .6em; height: .6em; border-radius: 50%; forced-color-adjust: none; background: var(--quiet); }
 :host([data-heard]) .clock::before { background: var(--person); }
 @container (max-width: 17em) { .clock { display: none; } }
+@container (max-width: 12em) { .head img, .head img[hidden] + b::before { display: none; } } /* large letters: the name needs the room */
 .log { flex: 1 1 20rem; min-height: 0; overflow-y: auto; overscroll-behavior: contain; scrollbar-width: thin; display: flex; flex-direction: column; gap: 1em; padding: 1em; container-type: inline-size; }
-:host(:is(:not([data-fresh]), [data-low])) .log:has(+ .way > .absence:not([hidden])) { padding-bottom: calc(var(--finger) + 1em); } /* no words are covered */
+@container (min-width: 12em) { :host(:is(:not([data-fresh]), [data-low])) .log:has(+ .way > .absence:not([hidden])) { padding-bottom: calc(var(--finger) + 1em); } } /* no words are covered */
 .log:focus-visible { outline-offset: -3px; }
 .log:not(:focus-visible) { mask-image: linear-gradient(#0000, #000 1em, #000 calc(100% - .5em), #0000); }
 .log .turn { --behind: var(--card); max-width: 100%; font-size: inherit; }
@@ -62,12 +63,13 @@ const style = `
   font-size: clamp(var(--text-large), 7.5cqi, var(--text-title)); font-weight: 600; line-height: 1.25; letter-spacing: -.01em; }
 .status, .absence { padding: 0 .5em; text-align: center; }
 .absence { padding-block: .25em .75em; }
-.status { flex: none; display: grid; align-content: start center; min-height: 4em; padding-block: .5em .75em; line-height: 1.35; }
+.status { flex: none; display: grid; align-content: start center; min-height: min(4em, 20cqi); padding-block: .5em .75em; line-height: 1.35; }
 .dock { position: relative; flex: none; flex-wrap: wrap; justify-content: center; gap: .5em min(1.25em, 5cqi); padding: .5em min(1em, 4cqi) .25em; min-height: 4em; }
 /* What comes for a while lies over the words, and moves nothing. */
 .way { position: relative; z-index: 1; flex: none; display: flex; flex-wrap: wrap-reverse; align-content: flex-start; justify-content: center; gap: .5em; height: 0; }
+@container (max-width: 12em) { .way:has(> .absence:not([hidden])) { height: auto; } } /* of large letters it would cover the head */
 .way > * { margin-bottom: .5em; border: 1px solid var(--line); background: var(--card); box-shadow: 0 .25rem 1rem #0002; }
-.way .absence { display: flex; align-items: center; gap: .25em; padding: 0 0 0 1em; border-radius: var(--pill); }
+.way .absence { display: flex; flex-wrap: wrap; align-items: center; justify-content: center; gap: 0 .25em; max-width: calc(100% - 1em); padding: 0 0 0 1em; border-radius: var(--pill); }
 .way .absence button { border-color: #0000; background: none; color: var(--accent); }
 :is(.head, .way, .dock, .type) .icon { min-width: 44px; width: min(var(--finger), 14cqi); min-height: 44px; height: min(var(--finger), 14cqi); }
 :is(.head, .dock, .type) .icon svg { width: min(1.375rem, 8cqi); height: min(1.375rem, 8cqi); }
