@@ -7,7 +7,7 @@ const UP = ['M12 19V5M6 11l6-6 6 6'];
 const DOWN = ['M12 5v14M6 13l6 6 6-6'];
 const SLIDERS = ['M4 8h9M17 8h3M4 16h3M11 16h9M15 6v4M9 14v4'];
 
-const QUESTIONS = ['When is the shop in Rome open?', 'And in Vienna tomorrow?'];
+const QUESTIONS = ['When is the shop in Rome open?', 'Is the one in Vienna open tomorrow?'];
 
 const FEW = 5; // turns: with more the words need the room of the orb
 const AWAY = 48; // pixels from the end: a person who scrolled further up reads there
