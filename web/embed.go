@@ -80,7 +80,7 @@ func ScriptBundles() map[string][]string {
 	return map[string][]string{
 		"strings.js":  {"en.js", "reach.js", "wakelock.js", "audio.js"}, // what VOX needs, too
 		"voxgate.js":  {"connection.js", "calls.js", "outbox.js", "turns.js"},
-		"orb.js":      {"dom.js", "markdown.js", "unheard.js", "look.js", "status.js", "preferences.js", "stage.js"},
+		"orb.js":      {"dom.js", "markdown.js", "unheard.js", "suggestions.js", "look.js", "status.js", "preferences.js", "stage.js"},
 		"app.js":      {"page.en.js", "native.js", "transcript.js"},
 		"vox/page.js": {"vox/en.js", "vox/cards.js", "vox/project.js", "vox/projects.js", "vox/vox.js"},
 	}

@@ -16,8 +16,10 @@ export function suggestionsFrame(url, onShown) {
   frame.title = states['suggestions'] ?? '';
   frame.style.height = '0';
   frame.src = url;
+  let wasShown = false;
   const fit = (/** @type {MessageEvent} */ { source, data }) => {
-    if (!frame.isConnected) removeEventListener('message', fit);
+    if (wasShown && !frame.isConnected) removeEventListener('message', fit);
+    wasShown ||= frame.isConnected; // it may be put into the page later
     if (source !== frame.contentWindow || data?.voxgate !== 'height') return;
     frame.style.height = `${Math.min(Math.max(Number(data.height) || 0, HEIGHT.least), HEIGHT.most)}px`;
     onShown?.();

@@ -105,7 +105,6 @@ transcript.onShown = () => {
   showWayDown(true);
   if (body.classList.contains('wordless')) glide(() => body.classList.remove('wordless'));
 };
-addEventListener('message', (message) => transcript.fitFrame(message));
 transcript.isInPanel = (id) => drawn?.showsCall(id) ?? false;
 transcript.isBeside = () => wide.matches;
 transcript.restore();

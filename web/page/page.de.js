@@ -83,7 +83,6 @@ export const page = {
   late: 'nicht rechtzeitig beantwortet',
   declined: 'jetzt nicht',
   searched: 'Im Web gesucht nach {queries}',
-  suggestions: 'Vorschläge der Google-Suche',
   'try 1': 'Was kannst du sehen?',
   'say 1': 'Was kannst du sehen? Mach ein Foto, wenn du es brauchst.',
   'try 2': 'Hauptstadt-Quiz',

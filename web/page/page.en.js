@@ -83,7 +83,6 @@ export const page = {
   late: 'not answered in time',
   declined: 'not now',
   searched: 'Searched the web for {queries}',
-  suggestions: 'Google Search suggestions',
   'try 1': 'What can you see?',
   'say 1': 'What can you see? If you need to, take a photo.',
   'try 2': 'Quiz me on capitals',

@@ -5,6 +5,7 @@ import { nodes } from './markdown.js';
 import { page as words } from './page.en.js';
 import { cutOf, sourcesOf } from './status.js';
 import { fill, language } from './strings.js';
+import { suggestionsFrame } from './suggestions.js';
 import { markUnheard } from './unheard.js';
 
 /** @import { ToolCall, Turn } from './types.d.ts' */
@@ -24,7 +25,6 @@ const LARGEST = 250_000; // characters of a call that is kept with its card: a c
 const REASON = 160; // characters of an error on a card
 /** @type {Record<string, string>} the picture on the card of a tool */
 const KINDS = { get_current_time: 'clock', take_photo: 'photo', find_contact: 'contact', send_message: 'message' };
-const CHIPS = { min: 40, max: 240 }; // px: one row of Google's suggestions, and a third of a phone
 
 export class Transcript {
   #log;
@@ -55,13 +55,6 @@ export class Transcript {
     this.#log = log;
     this.#copy = copy;
     this.#growing = growing;
-  }
-
-  /** Gives a frame of search suggestions the height that it asks for. @param {MessageEvent} message from a frame */
-  fitFrame({ source, data }) {
-    if (data?.voxgate !== 'height') return;
-    const frame = [...this.#log.querySelectorAll('iframe')].find((f) => f.contentWindow === source);
-    if (frame) frame.style.height = `${Math.min(Math.max(Number(data.height) || 0, CHIPS.min), CHIPS.max)}px`;
   }
 
   get empty() {
@@ -284,7 +277,11 @@ export class Transcript {
       said.push(note.textContent ?? '');
       e.append(note);
     }
-    if (chips) e.append(suggestions(chips));
+    if (chips) {
+      const frame = suggestionsFrame(chips, () => this.onShown());
+      frame.style.height = ''; // its room is kept, so that it moves little
+      e.append(frame);
+    }
     if (!e.childElementCount) return;
     this.#sources?.remove();
     this.#sources = e;
@@ -407,17 +404,3 @@ function keepLines(lines) {
 
 /** The time of day. @param {number} [at] ms since 1970 */
 const timeOf = (at = Date.now()) => new Date(at).toLocaleTimeString(language(), { hour: 'numeric', minute: '2-digit' });
-
-/**
- * Google's search suggestions. A frame without an origin can do nothing here but tell its height.
- * @param {string} url the gateway's `chips`
- */
-function suggestions(url) {
-  const frame = document.createElement('iframe');
-  frame.className = 'suggestions';
-  frame.sandbox.add('allow-scripts', 'allow-popups', 'allow-popups-to-escape-sandbox');
-  frame.referrerPolicy = 'no-referrer';
-  frame.title = fill(words['suggestions']);
-  frame.src = url;
-  return frame;
-}
