@@ -36,7 +36,7 @@ const (
 // otherReasons counts the failed dials whose reasons are not among the first maxReasons different ones.
 const otherReasons = "other reasons"
 
-// History remembers the newest conversations that have ended, and the latency and cost of the last hours. Its methods may be called
+// History remembers the newest conversations that have ended, and the counts of the last hours. Its methods may be called
 // concurrently.
 type History struct {
 	mu        sync.Mutex
@@ -101,11 +101,13 @@ type order struct {
 	Text string    `json:"text,omitempty"`
 }
 
-// hourStatus holds the latency and cost of an hour.
+// hourStatus holds the counts of an hour.
 type hourStatus struct {
-	At        time.Time `json:"at"`
-	LatencyMs int64     `json:"latencyMs"` // mean; 0 if no answer was measured
-	Dollars   float64   `json:"dollars"`
+	At            time.Time `json:"at"`
+	SessionsBegun int       `json:"begun"`     // conversations that have begun
+	Failures      int       `json:"failed"`    // conversations that have ended with an error
+	LatencyMs     int64     `json:"latencyMs"` // mean; 0 if no answer was measured
+	Dollars       float64   `json:"dollars"`
 
 	latency time.Duration
 	answers int
@@ -183,6 +185,7 @@ func (h *History) Observe(id string, o bridge.Observation) {
 	switch o := o.(type) {
 	case bridge.SessionStarted:
 		h.running[id] = notes
+		h.ensureCurrentHour().SessionsBegun++
 	case bridge.DialOutcome:
 		if notes.dialError = describeDialError(o.Err); notes.dialError != "" {
 			h.countDialError(notes.dialError)
@@ -232,6 +235,9 @@ func (h *History) addEndedCall(e bridge.SessionEnded, notes *callNotes) {
 	}
 	if notes.answers > 0 {
 		c.LatencyMs = (notes.latency / time.Duration(notes.answers)).Milliseconds()
+	}
+	if c.Failed {
+		h.ensureCurrentHour().Failures++
 	}
 	if c.Failed && notes.dialError != "" {
 		c.Reason = strings.TrimSuffix(c.Reason, ".") + ": " + notes.dialError + "."
@@ -302,7 +308,7 @@ func (h *History) countDialError(reason string) {
 type historyAnswer struct {
 	Conversations []endedCall        `json:"conversations"` // newest first
 	Running       map[string][]order `json:"steered"`       // orders to conversations that run, by their IDs
-	Hours         []hourStatus       `json:"hours"`         // the last 24 hours, oldest first; hours without answers and cost are left out
+	Hours         []hourStatus       `json:"hours"`         // the last 24 hours, oldest first; hours in which nothing happened are left out
 }
 
 // serveHistory serves GET /ended. It lists the ended conversations that the key may watch, including those of other

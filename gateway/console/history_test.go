@@ -68,7 +68,12 @@ func TestEndedConversations(t *testing.T) {
 		n.Orders[0].By != "support" || n.Orders[0].Text != "Offer a call back" {
 		t.Errorf("%+v", n)
 	}
-	if hours := got.Hours; len(hours) == 0 || hours[len(hours)-1].LatencyMs != 1500 || hours[len(hours)-1].Dollars < 0.25 {
+	begun, failures := 0, 0 // in an hour, or in two if one ends during the test
+	for _, hour := range got.Hours {
+		begun, failures = begun+hour.SessionsBegun, failures+hour.Failures
+	}
+	if hours := got.Hours; len(hours) == 0 || hours[len(hours)-1].LatencyMs != 1500 || hours[len(hours)-1].Dollars < 0.25 ||
+		begun != 101 || failures != 1 {
 		t.Errorf("%+v", hours)
 	}
 	if failures, unreached := h.dialErrors(); failures["connection refused"] != 1 || unreached != "connection refused" || len(h.running) != 0 {

@@ -1,5 +1,6 @@
-/** What is over: the last conversations, and the last hours as two small charts. */
+/** What is over: the last conversations. */
 import { ask, sentence } from './ask.js';
+import { showCharts } from './charts.js';
 import { make } from './dom.js';
 import { nodes } from './markdown.js';
 import { limited, placeOf, saidRow, sortable } from './table.js';
@@ -9,7 +10,6 @@ const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElemen
 const date = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'short' });
 const hour = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit' });
 
-const HOUR = 3_600_000; // ms
 export const EXACTLY = 'Say exactly this, and nothing else: ';
 const LOADING = 60_000; // ms that a recording may take
 
@@ -29,10 +29,7 @@ export const orderLines = (list) => list.map(({ at, by, what, text }) => `${hour
 export function showHistory({ conversations, hours }) {
   ended = conversations;
   showEnded();
-  const value = (/** @type {any} */ h, /** @type {string} */ of) => Number(h[of] ?? 0);
-  chart('latency', hours, (h) => value(h, 'latencyMs'), seconds);
-  chart('cost', hours, (h) => value(h, 'dollars'), money);
-  get('charts').hidden = false;
+  showCharts(hours);
 }
 
 /** The rows that fit what is searched and chosen. */
@@ -149,38 +146,5 @@ async function play(c, i, title) {
 get('tape').onerror = () => {
   if (get('tape').hasAttribute('src')) get('played').textContent += ': this browser cannot play it.';
 };
-
-/** Bars by the hour, the newest at the right. @param {string} id @param {any[]} hours @param {(h: any) => number} value @param {(n: number) => string} words */
-function chart(id, hours, value, words) {
-  const figure = get(id);
-  const most = Math.max(...hours.map(value), 0);
-  const now = Math.floor(Date.now() / HOUR);
-  const state = JSON.stringify([now, ...hours.map(value)]); // each hour moves the bars
-  if (figure.dataset.shown === state) return;
-  figure.dataset.shown = state;
-  const svg = figure.querySelector('svg');
-  const rect = (/** @type {number} */ at, /** @type {number} */ height) => {
-    const bar = document.createElementNS('http://www.w3.org/2000/svg', 'rect');
-    for (const [name, n] of Object.entries({ x: at * 10 + 1, y: 44 - height, width: 8, height, rx: 1 })) bar.setAttribute(name, String(n));
-    return bar;
-  };
-  const hollow = Array.from({ length: 24 }, (_, at) => rect(at, 1.5)); // hours in which nobody talked
-  for (const bar of hollow) bar.setAttribute('class', 'hollow');
-  svg.replaceChildren(...hollow, ...hours.map((h) => {
-    const bar = rect(23 - (now - Math.floor(Date.parse(h.at) / HOUR)), most ? Math.max(value(h) ? 2 : 0, (value(h) / most) * 44) : 0);
-    const title = document.createElementNS('http://www.w3.org/2000/svg', 'title');
-    title.textContent = `${hour.format(Date.parse(h.at))}: ${words(value(h))}`;
-    bar.append(title);
-    return bar;
-  }));
-  const [from, top] = figure.querySelectorAll('.scale span');
-  from.textContent = hour.format((now - 23) * HOUR);
-  top.textContent = most ? `highest ${words(most)}` : '';
-  const last = hours.at(-1);
-  figure.classList.toggle('none', !most);
-  const isNow = last && Math.floor(Date.parse(last.at) / HOUR) === now;
-  figure.querySelector('output').textContent = most ? `${words(value(last))} ${isNow ? 'this hour' : `at ${hour.format(Date.parse(last.at))}`}` : 'nothing yet';
-  svg.setAttribute('aria-label', hours.map((h) => `${hour.format(Date.parse(h.at))} ${words(value(h))}`).join(', ') || 'nothing yet');
-}
 
 for (const id of ['find', 'only']) get(id).addEventListener('input', showEnded);

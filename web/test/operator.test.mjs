@@ -144,7 +144,17 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await page.getByText('No ended conversation fits.').waitFor();
       await page.fill('#find', 'desk web');
       await past.waitFor();
-      assert.ok(await page.locator('#latency rect').count() > 0);
+      for (const chart of ['conversations', 'latency', 'cost']) {
+        await page.locator(`#${chart} rect:not(.hollow)`).waitFor();
+        const plot = page.locator(`#${chart} [role=slider]`);
+        await plot.focus();
+        await page.keyboard.press('ArrowLeft');
+        assert.match(await plot.getAttribute('aria-valuetext'), /^(0|–) at \d/, 'the hour before has none');
+        await plot.hover({ position: { x: (await plot.boundingBox()).width - 2, y: 30 } });
+        assert.match(await page.innerText(`#${chart} b`), /[1-9].* this hour/);
+      }
+      await page.click('#hours summary');
+      assert.match(await page.innerText('#hours tr:nth-child(2)'), /^\d+:00[^\t]*\t[1-9]\d*\t0\t\d+.m?s\t\$/, 'the charts are a table, too');
       await hasNoBarriers(page);
       assert.ok(await page.isDisabled('#interrupt'));
       assert.deepEqual(page.complaints, []);
@@ -185,6 +195,23 @@ test('it says in words why Gemini was not reached, and keeps what is over after 
   } finally {
     await again.quit();
     await alone.stop();
+  }
+});
+
+test('one or two hours do not flatten the others in a chart', { timeout: 60_000 }, async () => {
+  const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
+  try {
+    for (const [values, top] of [[[], 0], [[0, 0], 0], [[3], 3], [[17], 20], [[500, 9000], 10000], [[420, 380, 510, 440, 400, 9000], 600], [[1, 1, 2, 40, 1, 90], 2], [[0.0123, 0.02, 0.031, 0.04, 0.05, 0.06], 0.06]]) {
+      const scale = await page.evaluate(async (values) => (await import('./charts.js')).scaleOf(values), values);
+      assert.ok(Math.abs(scale - top) < 1e-9, `${values}: ${scale}`);
+    }
+    const at = (ago) => new Date(Date.now() - ago * 3_600_000).toISOString();
+    const hours = [9000, 500, 400, 450, 420, 480].map((latencyMs, i) => ({ at: at(6 - i), begun: 1, failed: 0, latencyMs, dollars: 0 }));
+    await page.route('**/ended', (route) => route.fulfill({ json: { conversations: [], steered: {}, hours } }));
+    await says(page, '#latency .beyond', /^Above the scale: 9\.0\ss at \d/);
+    assert.equal(await page.innerText('#latency .most'), '500\u00a0ms');
+  } finally {
+    await page.quit();
   }
 });
 
