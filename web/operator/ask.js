@@ -13,10 +13,15 @@ export function useKey(entered) {
   sessionStorage.setItem(KEY, key);
 }
 
-/** @param {string} path @param {string} [method] @param {number} [patience] ms */
+/** The gateway cannot be reached, or did not answer in time. */
+export class NoAnswer extends Error {}
+
+/** Rejects with NoAnswer only. @param {string} path @param {string} [method] @param {number} [patience] ms @returns {Promise<Response>} */
 export function ask(path, method = 'GET', patience = PATIENCE) {
   const headers = new Headers(key ? { Authorization: `Bearer ${key}` } : {});
-  return fetch(path, { method, headers, cache: 'no-store', signal: AbortSignal.timeout(patience) });
+  return fetch(path, { method, headers, cache: 'no-store', signal: AbortSignal.timeout(patience) }).catch((e) => {
+    throw new NoAnswer(e.message);
+  });
 }
 
 /** The sentence of an error of the gateway. @param {Response} answer */

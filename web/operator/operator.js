@@ -1,5 +1,5 @@
 /** The operator's page: what runs, what it costs, whether it is well; and one conversation. It uses the endpoints of docs/sideband.md. */
-import { ask, keyOf, sentence, useKey } from './ask.js';
+import { NoAnswer, ask, keyOf, sentence, useKey } from './ask.js';
 import { make } from './dom.js';
 import { nodes } from './markdown.js';
 import { EXACTLY, orderLines, showHistory } from './history.js';
@@ -36,16 +36,39 @@ async function look() {
     const answer = await ask('status');
     if (!answer.ok) throw new Error(await sentence(answer));
     const status = await answer.json();
-    showStatus(status);
-    if (status.keyed && !keyOf()) wantKey('One that may “sessions:all” sees every conversation: gateway key new --may sessions:all,listen NAME');
-    else if (!keyOf() || keyOf() !== barred) await lookAtSessions();
     seen = Date.now();
     gone(false);
-  } catch {
-    gone(true);
-    put(get('alive'), seen ? `The gateway has not answered since ${clock.format(seen)}.` : 'The gateway does not answer.');
+    draw('totals and health', () => showStatus(status));
+    if (status.keyed && !keyOf()) wantKey('One that may “sessions:all” sees every conversation: gateway key new --may sessions:all,listen NAME');
+    else if (!keyOf() || keyOf() !== barred) await lookAtSessions();
+    faults.delete('answer');
+  } catch (e) {
+    gone(e instanceof NoAnswer);
+    if (e instanceof NoAnswer) put(get('alive'), seen ? `The gateway has not answered since ${clock.format(seen)}.` : 'The gateway does not answer.');
+    else noteFault('answer', e);
   }
+  const parts = [...faults].map(([part, why]) => (part === 'answer' ? why : `${part}: ${why}`));
+  get('faults').hidden = !parts.length;
+  put(get('faults'), `The gateway answers, but not all of it can be shown here: ${parts.join('; ')}`);
   setTimeout(look, EVERY);
+}
+
+/** @type {Map<string, string>} why a part of the page is not up to date */
+const faults = new Map();
+
+/** Draws a part of the page. A part that cannot be drawn leaves the others up to date. */
+function draw(/** @type {string} */ part, /** @type {() => void} */ show) {
+  try {
+    show();
+    faults.delete(part);
+  } catch (e) {
+    noteFault(part, e);
+  }
+}
+
+function noteFault(/** @type {string} */ part, /** @type {any} */ e) {
+  if (faults.get(part) !== e.message) console.error(part, e);
+  faults.set(part, e.message);
 }
 
 function gone(/** @type {boolean} */ is) {
@@ -59,14 +82,15 @@ async function lookAtSessions() {
   if (shown !== keyOf()) return; // another was entered meanwhile
   barred = answer.ok ? '' : keyOf();
   if (!answer.ok) return wantKey(await sentence(answer));
-  showSessions(await answer.json());
+  const told = await answer.json();
+  draw('running conversations', () => showSessions(told));
   const past = await ask('ended');
   if (!past.ok) return;
-  const told = await past.json();
-  steered = told.steered;
-  showHistory(told);
+  const history = await past.json();
+  steered = history.steered ?? {};
+  draw('ended conversations', () => showHistory(history));
   get('over').hidden = false;
-  describe();
+  draw('the chosen conversation', describe);
 }
 
 function wantKey(/** @type {string} */ why) {

@@ -215,6 +215,30 @@ test('one or two hours do not flatten the others in a chart', { timeout: 60_000 
   }
 });
 
+test('what cannot be drawn is said, does not look like a dead gateway, and stops nothing else', { timeout: 60_000 }, async () => {
+  const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
+  const wrong = { 'v1/sessions': { sessions: [{ id: 'BROKEN' }] }, ended: { conversations: [{ id: 'BROKEN' }], hours: null }, status: { agents: null } };
+  try {
+    for (const [path, json] of Object.entries(wrong)) {
+      await page.route(`**/${path}`, (route) => route.fulfill({ json }));
+      await says(page, '#faults', 'The gateway answers, but not all of it can be shown here');
+      assert.equal(await page.getAttribute('body', 'class'), 'voxgate');
+      if (path !== 'status') await says(page, '#alive', 'The gateway is up.');
+      const person = await caller(gateway.url); // what is right goes on changing
+      if (path !== 'status') await says(page, '#now', String((await (await fetch(`${privateAddress(gateway)}status`)).json()).now));
+      if (path !== 'v1/sessions') await page.locator(`[data-id="${person.id}"]`).waitFor();
+      person.close();
+      await page.unroute(`**/${path}`);
+      await page.locator('#faults').waitFor({ state: 'hidden' });
+    }
+    await page.route('**/status', (route) => route.fulfill({ status: 500, json: { error: { message: 'The metrics cannot be read.' } } }));
+    await says(page, '#faults', 'The metrics cannot be read.');
+    assert.ok(!(await page.title()).includes('No answer'));
+  } finally {
+    await page.quit();
+  }
+});
+
 const long = Array.from({ length: 40 }, () => 'word').join(' '); // Chromium plays nothing before some seconds of speech have come
 
 test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
