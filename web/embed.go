@@ -29,7 +29,7 @@ var (
 	vox embed.FS
 	//go:embed library
 	library embed.FS
-	//go:embed operator library/looks.css library/dom.js library/markdown.js page/icon.svg
+	//go:embed operator library/looks.css library/dom.js library/markdown.js page/icon.svg page/twice.js page/settings.en.js
 	operator embed.FS
 )
 

@@ -1,8 +1,8 @@
 /** The last 24 hours: a chart for each figure, with its scale, and all of them as a table. */
 import { make } from './dom.js';
+import { get } from './table.js';
 import { money, seconds } from './words.js';
 
-const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const HOUR = 3_600_000; // ms
 const HOURS = 24;
 const TALL = 48; // of the drawing, as high as the scale

@@ -1,26 +1,26 @@
-/** Tables whose columns sort them, and whose rows say what was said last. */
+/** Lists of conversations: the same rows for those that run and those that are over. */
 import { make } from './dom.js';
+import { newestOf, where, who } from './words.js';
 
 const FEW = 8; // rows, until all are asked for
 
-/** @typedef {string|number|undefined} Cell what a column is sorted by; undefined comes last */
+/** @typedef {{text: (c: any) => string, by?: (c: any) => string|number|undefined}} Column `by`: what sorts it if not the text; undefined comes last */
 
 /**
- * Makes the heads of a table buttons that sort by their column: once upwards (numbers and times downwards), twice the other way.
+ * Makes the heads of a table buttons that sort by their column: once upwards (numbers downwards), twice the other way.
  * @param {HTMLTableElement} table
- * @param {((item: any) => Cell)[]} cells of each column
+ * @param {Column[]} columns
  * @param {() => void} onChange
- * @returns {<T>(items: T[]) => T[]} the items in the order that was chosen, or as they are
+ * @returns {(items: any[]) => any[]} the items in the order that was chosen, or as they are
  */
-export function sortable(table, cells, onChange) {
+function sortable(table, columns, onChange) {
   const heads = [.../** @type {HTMLTableRowElement} */ (table.tHead?.rows[0]).cells];
   let by = -1;
   let down = false;
-  heads.forEach((head, i) => {
+  heads.slice(0, columns.length).forEach((head, i) => {
     const button = make('button', 'sort', head.textContent ?? '');
     button.onclick = () => {
-      const falls = head.matches('.number, .time');
-      down = by === i ? !down : falls;
+      down = by === i ? !down : head.matches('.number');
       by = i;
       heads.forEach((h, j) => (h.ariaSort = j === by ? (down ? 'descending' : 'ascending') : null));
       onChange();
@@ -28,8 +28,9 @@ export function sortable(table, cells, onChange) {
     head.replaceChildren(button);
   });
   return (items) => {
-    const value = cells[by];
-    if (!value) return items;
+    const column = columns[by];
+    if (!column) return items;
+    const value = column.by ?? column.text;
     return items.toSorted((a, b) => {
       const [x, y] = [value(a), value(b)];
       if (x === undefined || y === undefined) return Number(x === undefined) - Number(y === undefined);
@@ -39,42 +40,102 @@ export function sortable(table, cells, onChange) {
   };
 }
 
+export const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
+
+/** Changes nothing that is right already: nothing flickers, and a screen reader reads nothing twice. */
+export function put(/** @type {Element | null | undefined} */ e, /** @type {string} */ text) {
+  if (e && e.textContent !== text) e.textContent = text;
+}
+
 /**
- * Shows the first rows of a list until all are asked for.
- * @param {HTMLButtonElement} button shows all of them
- * @param {() => void} onChange
- * @returns {<T>(items: T[]) => T[]} the rows to show
+ * Makes a table a list of conversations. Each has a row, whose first cell has the name, and a row with whence it comes and what was said last. A click on either, or
+ * Enter on the name, opens it. Only the first rows are shown until all are asked for. Rows stay while their conversations are listed.
+ * @param {HTMLTableElement} table
+ * @param {HTMLButtonElement} more shows all rows
+ * @param {Column[]} columns
+ * @param {{open: (c: any) => void, less: (c: any) => string|undefined, decorate: (row: HTMLTableRowElement, c: any) => void, silent: string}} how
+ *   `less`: what a phone shows of the columns for which it has no room; `decorate` changes a row in addition; `silent`: what stands where nothing was said
+ * @returns {(items: any[]) => void} shows them, in their order or in the one that was chosen; throws, after all others, if one could not be drawn
  */
-export function limited(button, onChange) {
+export function newList(table, more, columns, { open, less, decorate, silent }) {
+  /** @type {Map<string, HTMLTableRowElement[]>} the two rows of each */
+  const rows = new Map();
+  /** @type {any[]} */
+  let items = [];
   let isWhole = false;
-  button.onclick = () => {
+  const sort = sortable(table, columns, () => draw(items));
+  const body = /** @type {HTMLTableSectionElement} */ (table.tBodies[0]);
+  more.onclick = () => {
     isWhole = true;
+    draw(items);
+  };
+
+  const newRows = (/** @type {string} */ id) => {
+    const [row, said] = /** @type {HTMLTableRowElement[]} */ ([make('tr'), make('tr', 'said')]);
+    row?.append(...[...table.tHead?.rows[0]?.cells ?? []].map((head) => make('td', head.className)));
+    said?.append(Object.assign(document.createElement('td'), { dir: 'auto' }));
+    const place = make('small');
+    place.append(make('span'), make('span', 'less'));
+    const line = make('p');
+    line.append(place, make('span'));
+    said?.firstElementChild?.append(line);
+    row?.cells[0]?.append(make('button', 'pick'));
+    const both = /** @type {HTMLTableRowElement[]} */ ([row, said]);
+    for (const one of both) one.onclick = () => open(items.find((c) => c.id === id)); // the button has a click that bubbles
+    if (row) row.dataset['id'] = id;
+    rows.set(id, both);
+    return both;
+  };
+  const fill = (/** @type {HTMLTableRowElement[]} */ [row, said], /** @type {any} */ c) => {
+    columns.forEach(({ text }, i) => put(i ? row?.cells[i] : row?.querySelector('.pick'), text(c)));
+    const [place, words] = said?.querySelector('p')?.children ?? [];
+    put(place?.firstElementChild, where(c));
+    put(place?.lastElementChild, less(c) ? ` · ${less(c)}` : '');
+    put(words, newestOf(c.newest) || silent);
+    if (row) decorate(row, c);
+  };
+  const draw = (/** @type {any[]} */ all) => {
+    items = all;
+    table.hidden = !items.length;
+    const wide = [...table.tHead?.rows[0]?.cells ?? []].filter((head) => head.checkVisibility()).length; // a column that is hidden would take room
+    more.hidden = isWhole || items.length <= FEW;
+    put(more, `Show all ${items.length}`);
+    const listed = more.hidden ? sort(items) : sort(items).slice(0, FEW);
+    for (const [id, both] of rows) {
+      if (listed.some((c) => c.id === id)) continue;
+      for (const row of both) row.remove();
+      rows.delete(id);
+    }
+    const errors = listed.flatMap((c, at) => {
+      const both = rows.get(c.id) ?? newRows(c.id);
+      if (body.rows[2 * at] !== both[0]) body.rows[2 * at] ? body.rows[2 * at]?.before(...both) : body.append(...both);
+      if (both[1]?.cells[0]) both[1].cells[0].colSpan = wide || 1;
+      try {
+        return fill(both, c) ?? [];
+      } catch (e) {
+        return [e];
+      }
+    });
+    if (errors.length) throw errors[0];
+  };
+  addEventListener('resize', () => draw(items));
+  return draw;
+}
+
+/** The column of the names. */
+export const WHO = { text: who };
+
+/**
+ * A group of buttons of which one is chosen.
+ * @param {HTMLElement} group has its value in `dataset.value`
+ * @param {() => void} onChange
+ */
+export function newChoice(group, onChange) {
+  group.onclick = ({ target }) => {
+    const chosen = /** @type {HTMLElement} */ (target).closest('button');
+    if (!chosen) return;
+    for (const button of group.children) button.ariaPressed = String(button === chosen);
+    group.dataset['value'] = chosen.value;
     onChange();
   };
-  return (items) => {
-    button.hidden = isWhole || items.length <= FEW;
-    if (!button.hidden) button.textContent = `Show all ${items.length}`;
-    return button.hidden ? items : items.slice(0, FEW);
-  };
-}
-
-/** Where somebody comes from; on a phone also what other columns have no room for. @param {string} [place] @param {string} [less] */
-export function placeOf(place, less) {
-  const small = make('small');
-  small.append(make('span', '', place), make('span', 'less', less));
-  return small;
-}
-
-/**
- * The row under another one that holds what was said last.
- * @param {number} free columns before it
- * @param {number} columns of it
- * @param {string} [text]
- */
-export function saidRow(free, columns, text) {
-  const row = make('tr', 'said');
-  const cell = Object.assign(document.createElement('td'), { colSpan: columns, dir: 'auto' });
-  cell.append(make('p', '', text));
-  row.append(...Array.from({ length: free }, () => make('td', 'time')), cell);
-  return row;
 }

@@ -27,8 +27,9 @@ const KINDS = { address: 'from one address', key: 'of one key', identity: 'of on
 const from = (table, word) => table[word] ?? word.replaceAll('_', ' ');
 
 const protocolOf = (/** @type {string} */ door) => from(PROTOCOLS, door);
-export const stateOf = (/** @type {string} */ state) => from(STATES, state);
-export const orderOf = (/** @type {string} */ what) => from(ORDERS, what);
+
+/** How a running conversation is. @param {{state: string, newest?: object}} s */
+export const stateOf = ({ state, newest }) => capital(newest || state !== 'live' ? from(STATES, state) : 'connected');
 
 /** @param {string} rule */
 export function ruleOf(rule) {
@@ -37,8 +38,28 @@ export function ruleOf(rule) {
   return what ? `${many[/** @type {keyof typeof many} */ (what)]} ${from(KINDS, kind)}` : from(RULES, rule);
 }
 
+const capital = (/** @type {string} */ text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** What has become of a conversation. @param {{outcome: string, failed?: boolean, reason?: string}} c */
-export const outcomeOf = ({ outcome, failed, reason }) => (failed ? reason || from({}, outcome) : reason && !outcome ? reason : from(OUTCOMES, outcome) || 'Ended');
+export const outcomeOf = ({ outcome, failed, reason }) => capital(failed ? reason || from({}, outcome) : reason && !outcome ? reason : from(OUTCOMES, outcome) || 'Ended');
+
+const date = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'short' });
+const hour = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit' });
+
+/** A time of today needs no date. @param {string} at */
+export const when = (at) => (new Date(at).toDateString() === new Date().toDateString() ? hour : date).format(Date.parse(at));
+
+/** How long a conversation lasted, or has lasted until now, as 1:05. @param {{startedAt: string, endedAt?: string}} c */
+export function lengthOf({ startedAt, endedAt }) {
+  const s = Math.max(0, Math.round(((endedAt ? Date.parse(endedAt) : Date.now()) - Date.parse(startedAt)) / 1000)) || 0;
+  return `${Math.floor(s / 60)}:${String(s % 60).padStart(2, '0')}`;
+}
+
+/** What is put before words that the agent is to say. */
+export const EXACTLY = 'Say exactly this, and nothing else: ';
+
+/** An order, in words for people. @param {any} order */
+export const orderLine = ({ at, by, what, text }) => `${when(at)} ${by || 'Somebody at this machine'} ${from(ORDERS, what)}${text ? `: ${text}` : ''}`.replace(`instructed: ${EXACTLY}`, 'had it say: ');
 
 const BROWSERS = [['Edg/', 'Edge'], ['OPR/', 'Opera'], ['Firefox/', 'Firefox'], ['FxiOS/', 'Firefox'], ['CriOS/', 'Chrome'], ['HeadlessChrome/', 'Chrome'], ['Chrome/', 'Chrome'], ['Safari/', 'Safari']];
 const SYSTEMS = [['iPhone', 'iPhone'], ['iPad', 'iPad'], ['Android', 'Android'], ['Windows', 'Windows'], ['Mac OS', 'Mac'], ['CrOS', 'Chromebook'], ['Linux', 'Linux']];
@@ -68,3 +89,6 @@ export const who = (s) => s.identity || `${deviceOf(s.device) || s.address || 'N
 
 /** What tells people of one name apart. @param {any} s */
 export const where = (s) => [s.identity && deviceOf(s.device), s.address !== s.identity && (s.identity || deviceOf(s.device)) && s.address, protocolOf(s.door), s.node && `gateway ${s.node}`].filter(Boolean).join(' · ');
+
+/** @param {number | undefined} n a part of 1 */
+export const percent = (n) => (n === undefined ? '–' : `${(100 * n).toFixed(n && n < 0.1 ? 1 : 0)}\u00a0%`);
