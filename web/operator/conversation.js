@@ -88,7 +88,7 @@ export function describe(told = known) {
   known = told;
   const isCovered = Boolean(chosen) && matchMedia('(width < 64rem)').matches; // by the conversation
   document.querySelectorAll('header, #lists, #aside > :not(#one)').forEach((e) => e.toggleAttribute('inert', isCovered));
-  document.querySelectorAll('tr[data-id]').forEach((row) => row.toggleAttribute('aria-current', /** @type {HTMLElement} */ (row).dataset['id'] === chosen?.id));
+  document.querySelectorAll('tr[data-id]').forEach((row) => (row.ariaCurrent = /** @type {HTMLElement} */ (row).dataset['id'] === chosen?.id ? 'true' : null));
   const isChosen = (/** @type {any} */ c) => c.id === chosen?.id;
   const c = known.running.find(isChosen) ?? known.ended.find(isChosen);
   if (!c) return;

@@ -36,6 +36,7 @@ async function look() {
   const parts = [...faults].map(([part, why]) => (part === 'answer' ? why : `${part}: ${why}`));
   get('faults').hidden = !parts.length;
   put(get('faults'), `The gateway answers, but not all of it can be shown here: ${parts.join('; ')}`);
+  document.querySelector('main')?.classList.remove('loading');
   setTimeout(look, EVERY);
 }
 

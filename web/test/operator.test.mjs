@@ -133,6 +133,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await past.locator('.pick').focus();
       await page.keyboard.press('Enter');
       await says(page, '#what', /Outcome\s*Ended by the person/);
+      assert.equal(await past.getAttribute('aria-current'), 'true');
       await says(page, '#words .user', 'one two three <b>four</b>');
       await says(page, '#words .order', 'Somebody at this machine instructed: Offer a call back');
       await says(page, '#words .order', 'ended it');
@@ -309,8 +310,15 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
 
 test('both sides can be heard', { timeout: 60_000 }, async () => {
   const person = await caller(gateway.url);
-  const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
+  const init = () => {
+    window.shift = 0;
+    new PerformanceObserver((list) => list.getEntries().forEach((e) => (window.shift += e.value))).observe({ type: 'layout-shift', buffered: true });
+  };
+  const page = await openPage({ url: privateAddress(gateway), mic: 'none', init, browsers });
   try {
+    await page.locator(`[data-id="${person.id}"]`).waitFor();
+    await page.locator('#conversations rect:not(.hollow)').waitFor();
+    assert.ok(await page.evaluate(() => window.shift) < 0.01, 'nothing moves while the page loads');
     await page.click(`[data-id="${person.id}"] button`);
     await page.locator('#listen:enabled').click();
     person.send('SEND_MESSAGE', { parts: [{ text: long }] });
