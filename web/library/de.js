@@ -155,6 +155,7 @@ export const canvas = {
   'camera view': 'Was die Kamera sieht',
   'take photo': 'Foto aufnehmen',
   'use photo': 'Foto verwenden',
+  'show photo': 'Soll {who} dieses Foto sehen?',
   retake: 'Noch einmal',
   'the photo': 'Das Foto',
   'photo with it': 'Das Foto, das mitgeschickt wird',

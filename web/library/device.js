@@ -95,7 +95,7 @@ export async function takePhoto(facing, album, { signal, ask }) {
  */
 async function isGood(blob, ask) {
   const img = Object.assign(document.createElement('img'), { src: await dataURL(blob), alt: words['the photo'] ?? '' });
-  const { action } = await ask([button(words['use photo']), button(words['retake'], 'again'), no()], img);
+  const { action } = await ask([button(words['use photo']), button(words['retake'], 'again'), no()], view(fill(words['show photo']), img));
   if (action !== 'submit' && action !== 'again') throw declinedError('the person did not give the photo');
   return action === 'submit';
 }

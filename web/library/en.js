@@ -151,6 +151,7 @@ export const canvas = {
   'camera view': 'What the camera sees',
   'take photo': 'Take photo',
   'use photo': 'Use photo',
+  'show photo': 'Shall {who} see this photo?',
   retake: 'Retake',
   'the photo': 'The photo',
   'photo with it': 'The photo that goes along',

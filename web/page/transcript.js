@@ -219,7 +219,8 @@ export class Transcript {
    */
   tool(call, unanswered) {
     const { id, name, status, response, where } = call;
-    const title = (status === 'done' && !call.declined && call.doneTitle) || call.title;
+    const kind = KINDS[name] ?? 'tool';
+    const title = (status === 'done' && !call.declined && call.doneTitle) || (status !== 'running' && words[`no ${kind}`]) || call.title;
     const shows = name.endsWith('_canvas_tool');
     if (status === 'running' ? shows || where === 'client' : id.startsWith('ask-')) return; // the canvas says it, or the status
     const isShown = shows && status === 'done' && response?.shown === true;
@@ -237,7 +238,7 @@ export class Transcript {
     const reason = outcome === 'failed' && !shows && title ? shorten(response?.error) : ''; // an unknown tool is an error of the model
     const isReadable = language().startsWith('en'); // the gateway's own errors of tools are English
     const text = `${what}: ${fill(words[outcome])}${reason && isReadable ? `: ${reason}` : ''}`;
-    const card = { title: what, status: declined ? 'cancelled' : status, quiet, kind: shows ? (response?.shown || response?.continued ? 'canvas' : 'form') : KINDS[name] ?? 'tool' };
+    const card = { title: what, status: declined ? 'cancelled' : status, quiet, kind: shows ? (response?.shown || response?.continued ? 'canvas' : 'form') : kind };
     if (reason && !isReadable) e.title = reason;
     const isOpen = e.querySelector('.shown') !== null;
     fillCard(e, { text, card });

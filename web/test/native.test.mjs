@@ -152,7 +152,7 @@ inPage('what the model takes back closes', { query: '?transport=websocket', init
   await type(page, '/cancel');
   await page.waitForFunction(() => document.querySelector('.canvas').hidden);
   assert.equal(await live(page), 0);
-  assert.match(await page.textContent('.card'), /^Taking photo: not needed any more/);
+  assert.match(await page.textContent('.card'), /^No photo was taken: not needed any more/);
 });
 
 // --- a gateway that the test plays
