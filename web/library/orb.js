@@ -17,7 +17,7 @@ const style = `
 --mic: 0; --model: 0; position: relative; display: inline-grid; place-content: center; width: 4.5rem; aspect-ratio: 1; border-radius: 50%; color: #fff }
 :host([hidden]), svg > * { display: none }
 i { position: absolute; inset: 0; border-radius: 50%; pointer-events: none }
-.glow { inset: -30%; background: radial-gradient(closest-side, var(--a) 35%, #0000); opacity: calc(.75*var(--model)) }
+.glow { inset: var(--glow, -30%); background: radial-gradient(closest-side, var(--a) 35%, #0000); opacity: calc(.75*var(--model)) }
 .sphere { background: radial-gradient(circle at 28% 22%, #fff8 0, #0000 38%), radial-gradient(circle at 78% 28%, oklch(74% .13 205) 0, #0000 52%),
 radial-gradient(circle at 62% 84%, oklch(66% .22 330) 0, #0000 58%), oklch(from var(--a) .53 .22 h); box-shadow: 0 .5rem 2rem oklch(from var(--a) .53 .22 h/.35);
 transform: scale(calc(.92 + .2*var(--model))) }

@@ -149,6 +149,11 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
       const [button, ground] = await page.evaluate(() => ['.type .icon', '.app'].map((s) => getComputedStyle(document.querySelector(s)).backgroundColor));
       assert.ok(Math.abs(Number(/[\d.]+/.exec(ground)) - lightness) < 0.01 && button.startsWith('oklch('), `looks.css through the bundler, ${colorScheme}: ${button} ${ground}`);
     }
+    const { width, height } = page.viewportSize();
+    await page.setViewportSize({ width: 844, height: 390 });
+    const [question, chip, orb, status, field] = await Promise.all(['h2', '.chip', '.orb', '.status', '.type'].map((s) => page.locator(s).first().boundingBox()));
+    for (const [above, below] of [[question, chip], [chip, orb], [orb, status], [status, field]]) assert.ok(above.y > 0 && above.y + above.height <= below.y + 1, `nothing is covered on a phone on its side: ${JSON.stringify([above, below])}`);
+    await page.setViewportSize({ width, height });
     assert.ok(await page.locator('voxgate-orb .microphone').first().isVisible(), 'what is to be pressed');
     await page.evaluate(() => {
       const { mediaDevices } = navigator;

@@ -17,14 +17,21 @@ const Icon = ({ paths }: { paths: string[] }) => (
   <svg viewBox="0 0 24 24" aria-hidden="true">{paths.map((d, i) => <path key={d} d={d} className={i ? 'slash' : undefined} />)}</svg>
 );
 
-/** How long the conversation has been on. */
+/** How long the conversation has been on, with what it goes on with. */
 function Clock() {
+  const { state, session, turns } = useVoxgate();
   const [seconds, count] = useState(0);
+  const on = state !== 'closed' && state !== 'connecting';
   useEffect(() => {
-    const timer = setInterval(() => count((n) => n + 1), 1_000);
+    if (session && !turns.some(({ role }) => role === 'model')) count(0);
+  }, [session]);
+  useEffect(() => {
+    const { resumed, startedAt } = session?.setup ?? {};
+    if (on && resumed && startedAt) count(Math.max(0, Math.round((Date.now() - startedAt) / 1_000))); // the page was loaded again
+    const timer = on ? setInterval(() => count((n) => n + 1), 1_000) : undefined;
     return () => clearInterval(timer);
-  }, []);
-  return <span className="clock">{Math.floor(seconds / 60)}:{String(seconds % 60).padStart(2, '0')}</span>;
+  }, [on]);
+  return on && <span className="clock">{Math.floor(seconds / 60)}:{String(seconds % 60).padStart(2, '0')}</span>;
 }
 
 /** Copies what was said. */
@@ -63,7 +70,7 @@ export function App() {
     <div className={`voxgate app ${turns.length ? (turns.length < FEW ? 'roomy' : '') : 'fresh'}`}>
       <header>
         <h1 className="brand">My assistant</h1>
-        {on && state !== 'connecting' && <Clock />}
+        <Clock />
         {turns.length > 0 && <CopyButton />}
         <span className="devices icon" ref={devices}><Icon paths={SLIDERS} /><DeviceSelect aria-label="Microphone" title="Microphone" standard="Default microphone" /></span>
       </header>
@@ -76,7 +83,7 @@ export function App() {
       <footer>
         {isAway && <button className="icon down" onClick={showEnd} aria-label="To the newest words" title="To the newest words"><Icon paths={DOWN} /></button>}
         {!over && <div className="dock">
-          {on && <MicButton className="icon" style={{ visibility: mic === 'refused' ? 'hidden' : 'visible' }}><Icon paths={MICROPHONE} /></MicButton>}
+          {on && mic !== 'refused' && <MicButton className="icon"><Icon paths={MICROPHONE} /></MicButton>}
           <button className="orb" onClick={state === 'speaking' ? interrupt : start} aria-label={on ? 'Interrupt' : 'Start'}>
             <Orb />
           </button>
