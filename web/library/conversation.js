@@ -87,8 +87,11 @@ const style = `
 :host([data-live]) .orb > * { transition: transform var(--motion); }
 /* Until there are words the greeting, the orb among Mute and End, and the status are one group in the middle. They glide from and to it, and move nothing else. */
 :host([data-fresh]:not([data-low])) .dock { --more: calc(var(--enlarged, 2) - 1); --up: calc(-.5 * var(--more) * var(--small) - .25em * var(--more) - var(--lift, 0px)); }
+/* While few words are above it, it stays large. */
+:host([data-roomy]) .dock { --more: calc(var(--enlarged, 2) - 1); --up: calc(-.5 * var(--more) * var(--small)); padding-top: calc(.75em + var(--more) * var(--small)); }
+:host([data-live]) .dock { transition: padding var(--motion); }
 :host([data-fresh]:not([data-low])) .empty { place-content: end center; padding-bottom: calc((var(--enlarged, 2) - 1) * (var(--small) + .5rem) + .25rem); }
-:host([data-fresh]:not([data-low])) .orb > * { --ring: calc(.1875rem / var(--enlarged, 2)); transform: translateY(var(--up)) scale(var(--enlarged, 2)); }
+:host(:is([data-fresh]:not([data-low]), [data-roomy])) .orb > * { --ring: calc(.1875rem / var(--enlarged, 2)); --glow: -18%; transform: translateY(var(--up)) scale(var(--enlarged, 2)); }
 :host([data-fresh]:not([data-low])) .dock { pointer-events: none; }
 :host([data-fresh]:not([data-low])) .dock > * { pointer-events: auto; }
 :host([data-fresh]:not([data-low])) :is(.empty span, .status, .denied) { translate: 0 calc(-1 * var(--lift, 0px)); }
@@ -96,11 +99,11 @@ const style = `
 :host([data-fresh]:not([data-low])) .status { pointer-events: none; } /* it may cover the button of the orb */
 .status button { pointer-events: auto; }
 :host([data-live]) :is(.empty span, .status) { transition: translate var(--motion); }
-:host([data-fresh]:not([data-low])) .orb:focus-visible { outline: none; }
-:host([data-fresh]:not([data-low])) .orb:focus-visible > * { outline: var(--ring) solid var(--accent); outline-offset: calc(5px / var(--enlarged, 2)); }
+:host(:is([data-fresh]:not([data-low]), [data-roomy])) .orb:focus-visible { outline: none; }
+:host(:is([data-fresh]:not([data-low]), [data-roomy])) .orb:focus-visible > * { outline: var(--ring) solid var(--accent); outline-offset: calc(5px / var(--enlarged, 2)); }
 .dock > .icon { transition: translate var(--motion); }
-:host([data-fresh]:not([data-low])) .dock > :is(.mute:not(:dir(rtl)), .end:dir(rtl)) { translate: calc(var(--small) * (1 - var(--enlarged, 2)) / 2) var(--up); }
-:host([data-fresh]:not([data-low])) .dock > :is(.end:not(:dir(rtl)), .mute:dir(rtl)) { translate: calc(var(--small) * (var(--enlarged, 2) - 1) / 2) var(--up); }
+:host(:is([data-fresh]:not([data-low]), [data-roomy])) .dock > :is(.mute:not(:dir(rtl)), .end:dir(rtl)) { translate: calc(var(--small) * (1 - var(--enlarged, 2)) / 2) var(--up); }
+:host(:is([data-fresh]:not([data-low]), [data-roomy])) .dock > :is(.end:not(:dir(rtl)), .mute:dir(rtl)) { translate: calc(var(--small) * (var(--enlarged, 2) - 1) / 2) var(--up); }
 .type { flex: none; padding: 0 min(.75em, 4cqi) .75em; }
 .type textarea { padding-inline: min(1em, 4cqi); }
 .mark { padding: .25em 1em .5em; }
@@ -126,6 +129,7 @@ const HISTORY = 100; // turns that a conversation goes on with
 const SECOND = 1_000; // ms
 const SHARE = 0.36; // of the width or the height that the orb takes before there are words
 const LARGE = 280; // pixels, at most
+const ROOMY = 128; // pixels: the orb while all words fit above it
 const LEAST = 1.4; // times the orb of the dock: below that it stays there
 const NARROW = 480; // pixels
 const EDGE = 8; // pixels from the menu to the side
@@ -190,6 +194,7 @@ export class VoxgateConversation extends Base {
   #name = make('b');
   #clock = make('span', { className: 'clock', hidden: true }); // for how long it has been on
   #startedAt = 0; // ms since 1970
+  #talked = 0; // ms, in the conversations that this one goes on with
   /** @type {ReturnType<typeof resumable>} the page was loaded again in the midst of it */ #left;
   #chooses = make('span');
   #microphones = /** @type {HTMLSelectElement} */ (make('select', { onchange: () => this.#useMicrophone(this.#microphones.value) }));
@@ -221,8 +226,9 @@ export class VoxgateConversation extends Base {
   #goOn = make('button', { type: 'button', onclick: () => this.start(undefined, this.#before) });
   #again = make('button', { type: 'button', onclick: () => this.start() });
   #close = make('button', { type: 'button', onclick: () => this.dispatchEvent(new CustomEvent('close')) });
+  #dock = make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close);
   #whole = make('div', { className: 'whole' }, make('div', { className: 'head' }, this.#picture, this.#name, this.#clock, this.#more, this.#minimise, this.#leave, this.#menu), this.#log, this.#way,
-    make('div', { className: 'dock' }, this.#mute, this.#press, this.#end, this.#goOn, this.#again, this.#close), this.#status, this.#denied, this.#form);
+    this.#dock, this.#status, this.#denied, this.#form);
 
   constructor() {
     super();
@@ -288,6 +294,7 @@ export class VoxgateConversation extends Base {
     this.#leaveSession();
     this.#session = session;
     this.#known = known;
+    if (!known.length) this.#talked = 0;
     if (this.#log.querySelector('.user, .model')) this.#rule(known.length > 0);
     this.#lines = new Map();
     this.#ended = undefined;
@@ -391,7 +398,7 @@ export class VoxgateConversation extends Base {
     this.#name.textContent = this.getAttribute('who') ?? fill('{who}');
     this.#picture.hidden = !this.getAttribute('picture');
     if (this.getAttribute('picture')) this.#picture.src = this.getAttribute('picture');
-    this.#greeting.textContent = this.getAttribute('greeting') ?? this.#word('with');
+    this.#greeting.textContent = this.getAttribute('greeting') ?? this.#word('greeting');
     this.#empty.hidden = this.#log.childElementCount > 1;
     this.toggleAttribute('data-fresh', !this.#empty.hidden); // the orb is large until there are words
     this.ariaLabel = this.#word('with');
@@ -417,8 +424,9 @@ export class VoxgateConversation extends Base {
     const closable = this.hasAttribute('closable');
     this.#minimise.hidden = !closable || !live;
     this.#leave.hidden = !closable || live || useless; // then it is the one thing that can be done, and stands below
-    this.#mute.hidden = this.#end.hidden = !live;
-    this.#mute.style.visibility = current.canRetryMic ? 'hidden' : ''; // Try again is the one control for it
+    this.#end.hidden = !live;
+    this.#mute.hidden = !live || current.canRetryMic; // Try again is the one control for it
+    this.#greeting.hidden = current.canRetryMic; // it would invite to what cannot be done
     this.#mute.toggleAttribute('data-away', session?.state === 'reconnecting');
     this.#press.hidden = useless || over;
     this.#form.hidden = useless;
@@ -467,6 +475,7 @@ export class VoxgateConversation extends Base {
   /** The orb is as large as there is room, and without stays in the dock; with more, the group is in the middle of what is free. */
   #fit() {
     if (!this.isConnected) return;
+    this.#fitRoomy();
     if (this.#atEnd) this.#log.scrollTop = this.#log.scrollHeight; // what is below it may have grown
     const em = parseFloat(getComputedStyle(this).fontSize);
     const small = this.#press.offsetWidth;
@@ -474,8 +483,19 @@ export class VoxgateConversation extends Base {
     const enlarged = small ? Math.min(LARGE / small, (SHARE * Math.min(this.clientWidth, this.clientHeight)) / small, 1 + (room - 2 * this.#text.offsetHeight) / small) : 1; // a lost connection has a line below it
     const free = room - (enlarged - 1) * small;
     this.toggleAttribute('data-low', enlarged < LEAST || this.#log.clientWidth < 16 * em);
-    const sizes = { '--lift': `${Math.max(0, free) / 2}px`, '--enlarged': enlarged.toFixed(2), '--under': `${this.#form.offsetTop - this.#way.offsetTop}px` };
+    const sizes = { '--lift': `${Math.max(0, free) / 2}px`, ...(!this.hasAttribute('data-roomy') && { '--enlarged': enlarged.toFixed(2) }), '--under': `${this.#form.offsetTop - this.#way.offsetTop}px` };
     for (const [name, size] of Object.entries(sizes)) this.#whole.style.setProperty(name, size);
+  }
+
+  /** While all that was said fits above it, the orb stays large. */
+  #fitRoomy() {
+    const { firstElementChild: first, lastElementChild: last } = this.#log;
+    const small = this.#press.offsetWidth;
+    const words = (last?.getBoundingClientRect().bottom ?? 0) - (first?.nextElementSibling?.getBoundingClientRect().top ?? 0);
+    const room = this.#log.clientHeight + this.#dock.clientHeight - 5 * parseFloat(getComputedStyle(this).fontSize); // paddings, and a line that is to come
+    const isRoomy = this.hasAttribute('data-live') && !this.hasAttribute('data-fresh') && small > 0 && small * LEAST < ROOMY && ROOMY < SHARE * this.clientWidth + small / 2 && words + ROOMY < room;
+    this.toggleAttribute('data-roomy', isRoomy);
+    if (isRoomy) this.#whole.style.setProperty('--enlarged', (ROOMY / small).toFixed(2));
   }
 
   /** How long the conversation has been on, and the gateway away. */
@@ -485,7 +505,8 @@ export class VoxgateConversation extends Base {
     if (this.#absence.hidden === Boolean(absence)) this.#showStatus(this.#currentStatus(session)); // it tells more than that the connection is made again
     this.#absence.hidden = !absence;
     this.#since.textContent = absence;
-    if (session?.setup) this.#startedAt ||= Date.now();
+    const { resumed, startedAt } = session?.setup ?? {};
+    if (session?.setup) this.#startedAt ||= Math.min(Date.now(), (resumed && startedAt) || Date.now()) - this.#talked;
     else this.#startedAt = 0;
     const seconds = this.#startedAt ? Math.floor((Date.now() - this.#startedAt) / SECOND) : 0;
     this.#clock.hidden = !this.#startedAt;
@@ -517,6 +538,7 @@ export class VoxgateConversation extends Base {
       line.append(make('small', { textContent: this.#word(session?.setup ? 'sent back' : 'sent later') }));
       this.#unsent.set(line, turn.text);
     }
+    this.#fitRoomy();
     if (this.#atEnd || turn.role === 'user') this.#log.scrollTop = this.#log.scrollHeight;
     this.dispatchEvent(new CustomEvent('turn', { detail: turn }));
   }
@@ -546,6 +568,7 @@ export class VoxgateConversation extends Base {
   /** @param {Session} session @param {VoxgateError} why */
   #over(session, why) {
     this.#ended = why;
+    this.#talked = this.#startedAt && Date.now() - this.#startedAt;
     this.#before = [...this.#known, ...session.turns.filter((turn) => !this.#unsent.has(this.#lines.get(turn.id) ?? this))].slice(-MOST);
     if (this.#unsent.size) {
       this.#text.value = [this.#text.value, ...this.#unsent.values()].filter(Boolean).join(' '); // nothing typed gets lost

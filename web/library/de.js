@@ -209,6 +209,7 @@ export const talk = {
   talk: 'Sprechen',
   conversation: 'Gespräch',
   with: 'Mit {who} sprechen',
+  greeting: 'Wie kann ich helfen?',
   type: 'Oder eine Nachricht tippen',
   send: 'Senden',
   end: 'Beenden',

@@ -205,6 +205,7 @@ export const talk = {
   talk: 'Talk',
   conversation: 'Conversation',
   with: 'Talk with {who}',
+  greeting: 'How can I help?',
   type: 'Or type a message',
   send: 'Send',
   end: 'End',

@@ -53,7 +53,7 @@ const setUp = (page, prompt) => page.waitForFunction((p) => told.some((m) => m.t
 inShop('one line of HTML has an agent answer', async (page) => {
   await button(page, 'Talk').click();
   await setUp(page, 'You are an interpreter');
-  assert.deepEqual(await page.locator('.head b, .empty span').allInnerTexts(), ['Interpreter', 'Talk with Interpreter'], 'one name');
+  assert.deepEqual(await page.locator('.head b, .empty span').allInnerTexts(), ['Interpreter', 'How can I help?'], 'one name');
 }, { path: '/agent' });
 
 inShop("the gateway's page has one answer, too", async (page) => {
@@ -174,6 +174,10 @@ inShop('it says that the microphone is refused, and can be typed to', async (pag
   });
   assert.ok(between >= 11 && between < 20, `Try again is ${between} px below the sentence`);
   assert.ok(await page.locator('.dock .mute').isHidden(), 'one button for it is enough');
+  assert.ok(await page.locator('.empty span').isHidden(), 'no greeting over an orb that does not listen');
+  await awaitAnimations(page);
+  const [dock, orb, end] = await page.locator('voxgate-conversation').evaluate(({ shadowRoot }) => ['.dock', '.orb > *', '.end'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect().toJSON()));
+  assert.ok(Math.abs(orb.left - dock.left - (dock.right - end.right)) < 3, `the orb and End stand in the middle: ${JSON.stringify([dock, orb, end])}`);
   await page.getByLabel('Or type a message').fill('Hello?');
   await page.keyboard.press('Enter');
   await page.locator('.log .model', { hasText: 'Hello?' }).waitFor();
@@ -298,6 +302,8 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
   await page.keyboard.press('Enter');
   await page.locator('.log .model').waitFor();
   assert.equal(await height(), before, 'nothing jumps');
+  await awaitAnimations(page);
+  assert.ok((await page.locator('.orb > *').boundingBox()).width > 100, 'the orb stays large while there are few words');
   await page.waitForFunction(() => {
     const { shadowRoot } = document.querySelector('voxgate-talk').shadowRoot.querySelector('voxgate-conversation');
     const [words, dock] = ['.log > :last-child', '.dock'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect());
