@@ -21,7 +21,7 @@ import { open, resumable } from './voxgate.js';
 
 /**
  * @import { VoxgateOrb } from './orb.js'
- * @import { Devices, Options, Session, Turn, VoxgateError } from './types.d.ts'
+ * @import { Devices, Options, Session, ToolCall, Turn, VoxgateError } from './types.d.ts'
  * @import { Status } from './status.js'
  */
 
@@ -57,6 +57,7 @@ const style = `
 .log:not(:focus-visible) { mask-image: linear-gradient(#0000, #000 1em, #000 calc(100% - .5em), #0000); }
 .log .turn { --behind: var(--card); max-width: 100%; font-size: inherit; }
 .log .turn.user { max-width: 85%; }
+.log .card > :first-child::before { box-shadow: 0 0 0 2px var(--card); }
 .log > :has(~ .rule:not(.known)) { --mine: var(--soft); --person: var(--quiet); color: var(--quiet); } /* the model does not know it any more */
 .log > .empty[hidden] + * { margin-top: auto; } /* the words grow upwards from the status */
 .empty { flex: 1; display: grid; place-content: center; justify-items: center; gap: .75em; text-align: center; text-wrap: balance;
@@ -170,6 +171,16 @@ export function withHistory(config, turns) {
   const said = turns.filter((t) => t.final).map(({ role, text, heard }) => ({ role, content: heard ?? text }));
   const history = said.filter(({ content }) => content).slice(-HISTORY); // of an answer that was interrupted at once nothing was heard
   return history.length ? { ...config, voxgate: { ...config?.['voxgate'], history } } : config;
+}
+
+/**
+ * The card of a tool that has run, for React, too; undefined of a tool without a title, and of what a canvas shows itself. @internal
+ * @param {ToolCall} call
+ */
+export function cardOf({ id, name, title, doneTitle, status, declined }) {
+  if (!title || status === 'running' || name.endsWith('_canvas_tool') || id.startsWith('ask-')) return undefined;
+  const isDone = status === 'done' && !declined;
+  return { title: (isDone && doneTitle) || title.replace(/\s*…$/, ''), status: declined ? 'cancelled' : status, outcome: fill(words[declined ? 'declined' : status]), isQuiet: isDone };
 }
 
 const Base = /** @type {typeof HTMLElement} */ (globalThis.HTMLElement ?? class {}); // a server has none
@@ -304,6 +315,7 @@ export class VoxgateConversation extends Base {
     this.#off = [
       session.on('state', () => mine() && session.state !== 'closed' && this.#state()),
       session.on('turn', (turn) => mine() && this.#turn(turn)),
+      session.on('tool', (call) => mine() && this.#tool(call)),
       session.on('error', (error) => mine() && this.dispatchEvent(new CustomEvent('error', { detail: error }))),
       session.on('closed', (why) => mine() && this.#over(session, why)),
     ];
@@ -541,6 +553,17 @@ export class VoxgateConversation extends Base {
     this.#fitRoomy();
     if (this.#atEnd || turn.role === 'user') this.#log.scrollTop = this.#log.scrollHeight;
     this.dispatchEvent(new CustomEvent('turn', { detail: turn }));
+  }
+
+  /** Shows that a tool has run. @param {ToolCall} call */
+  #tool(call) {
+    const card = cardOf(call);
+    if (!card) return;
+    const e = make('div', { className: 'card' }, make('span', { textContent: card.title }), ' ', make('span', { className: card.isQuiet ? 'unseen' : 'outcome', textContent: card.outcome }));
+    Object.assign(e.dataset, { kind: 'tool', status: card.status });
+    this.#add(e);
+    this.#fitRoomy();
+    if (this.#atEnd) this.#log.scrollTop = this.#log.scrollHeight;
   }
 
   /** @param {HTMLElement} line */

@@ -10,7 +10,7 @@ import { createContext, createElement as h, useContext, useEffect, useLayoutEffe
 import { canvas as words, errors, states, talk as buttons } from './en.js';
 import { isOpen } from './look.js';
 import { parse } from './markdown.js';
-import { withHistory } from './conversation.js';
+import { cardOf, withHistory } from './conversation.js';
 import './orb.js';
 import { absenceOf, cutOf, hasUser, isMomentary, MOMENT, muteOf, nameOfDefault, OFFERS, situationOf, sourcesOf, splitStatus, statusOf } from './status.js';
 import { callIt, fill, language, speak } from './strings.js';
@@ -22,7 +22,7 @@ import { open } from './voxgate.js';
  * @import { Piece } from './markdown.js'
  * @import { Seen } from './declared/react.d.ts'
  * @import { Offer } from './status.js'
- * @import { Devices, Options, Session, Turn, VoxgateError } from './types.d.ts'
+ * @import { Devices, Options, Session, ToolCall, Turn, VoxgateError } from './types.d.ts'
  */
 
 /** @type {Seen} */
@@ -42,6 +42,7 @@ class Talk {
   /** @type {readonly Turn[]} what the session goes on with */ #known = [];
   /** @type {readonly Turn[]|undefined} the session's part of `seen.turns` */ #sessionTurns;
   /** @type {Set<string>} turns that were typed without a connection, and that the gateway does not have */ unsent = new Set();
+  /** @type {{call: ToolCall, after: string|undefined}[]} with the turn that they follow */ tools = [];
   seen = NOBODY;
 
   subscribe = (/** @type {() => void} */ f) => {
@@ -59,7 +60,10 @@ class Talk {
     const { unsent } = this;
     const last = turns.slice(-MOST);
     const known = last.map((turn, i) => ({ ...turn, id: `${BEFORE}${i}` })); // each session counts its turns from 1
+    const places = new Map(last.map(({ id }, i) => [id, `${BEFORE}${i}`]));
+    const tools = this.tools.map(({ call, after = '' }) => ({ call: { ...call, id: `${BEFORE}${call.id}` }, after: places.get(after) }));
     const session = this.#open({ config: withHistory(this.options.config, turns.filter((turn) => !unsent.has(turn.id))) }, known);
+    this.tools = [...tools, ...this.tools];
     this.unsent = new Set([...this.unsent, ...last.flatMap(({ id }, i) => (unsent.has(id) ? [`${BEFORE}${i}`] : []))]);
     return session;
   };
@@ -82,6 +86,11 @@ class Talk {
       seen.add(id);
       this.see();
     });
+    session.on('tool', (call) => {
+      const { after = this.seen.turns.at(-1)?.id } = this.tools.find((t) => t.call.id === call.id) ?? {};
+      this.tools = [...this.tools.filter((t) => t.call.id !== call.id), { call, after }];
+      this.see();
+    });
     session.on('error', (error) => this.see({ error }));
     session.on('closed', (why) => {
       this.ended = why;
@@ -90,6 +99,7 @@ class Talk {
     this.ended = undefined;
     this.begunAt = Date.now();
     this.unsent = new Set();
+    this.tools = [];
     this.seen = NOBODY;
     this.#known = known;
     this.#sessionTurns = undefined;
@@ -303,15 +313,23 @@ function Line({ turn, note, show }) {
     show ? show(turn) : role === 'model' ? parse(said).map(element) : said, show ? null : [cutOf(cutBy, said, text), note].map((words) => words && h('small', { key: words }, words)), show || !sources.length ? null : h('small', null, states['found'], sources));
 }
 
+/** That a tool has run. @param {{call: ToolCall}} props */
+function Card({ call }) {
+  const card = cardOf(call);
+  return card ? h('div', { className: 'card', 'data-kind': 'tool', 'data-status': card.status }, h('span', null, card.title), ' ', h('span', { className: card.isQuiet ? 'unseen' : 'outcome' }, card.outcome)) : null;
+}
+
 /** @param {{children?: (turn: Turn) => import('react').ReactNode} & Record<string, any>} props */
 export function Transcript({ children: show, ...props }) {
-  const { unsent, begunAt } = useTalk();
+  const { unsent, begunAt, tools } = useTalk();
   const { state, session, turns } = useVoxgate();
   const later = session?.setup ? 'sent back' : 'sent later';
   const noteOf = (/** @type {string} */ id) => (unsent.has(id) ? states[state === 'closed' || id.startsWith(BEFORE) ? 'unsent' : later] : undefined);
   /** @type {import('react').ReactNode[]} */
-  const lines = turns.map((turn) => h(Line, { key: turn.id, turn, note: noteOf(turn.id), ...(show && { show }) }));
-  const known = turns.filter(({ id }) => id.startsWith(BEFORE)).length;
+  const lines = turns.flatMap((turn) => [h(Line, { key: turn.id, turn, note: noteOf(turn.id), ...(show && { show }) }),
+    ...tools.filter(({ after }) => after === turn.id).map(({ call }) => h(Card, { key: `tool ${call.id}`, call }))]);
+  const isKnown = (/** @type {string|undefined} */ id) => id?.startsWith(BEFORE);
+  const known = turns.filter(({ id }) => isKnown(id)).length && [...turns.map(({ id }) => id), ...tools.map(({ after }) => after)].filter(isKnown).length;
   const time = new Date(begunAt).toLocaleTimeString(language(), { hour: 'numeric', minute: '2-digit' });
   if (known) lines.splice(known, 0, h('p', { key: 'rule', className: 'rule known' }, fill(buttons['continued'], { time })));
   return h('div', { role: 'log', 'aria-label': states['said'], ...props }, lines);

@@ -278,6 +278,8 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
     const talk = document.querySelector('voxgate-talk');
     const face = 'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==';
     for (const [name, value] of Object.entries({ who: 'Nora', greeting: 'How can I help?', picture: face })) talk.setAttribute(name, value);
+    const titles = { description: 'The hours', title: 'Looking up the hours…' };
+    talk.options = { tools: { hours: { ...titles, doneTitle: 'Looked up the hours', run: () => '9 to 18' }, broken: { ...titles, run: () => Promise.reject(new Error('closed')) } } };
   });
   assert.ok(await page.locator('.talk img').isVisible(), 'the button has the face, too');
   await button(page, 'Talk with Nora').click();
@@ -309,6 +311,12 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
     const [words, dock] = ['.log > :last-child', '.dock'].map((s) => shadowRoot.querySelector(s).getBoundingClientRect());
     return dock.top - words.bottom >= 0 && dock.top - words.bottom < 40; // the words grow upwards from it
   });
+  for (const [tool, status, words] of [['hours', 'done', 'Looked up the hours done'], ['broken', 'failed', 'Looking up the hours did not work']]) {
+    await page.getByLabel('Or type a message').fill(`/tool ${tool} {}`);
+    await page.keyboard.press('Enter');
+    await page.locator(`.log .card[data-status=${status}]`).waitFor();
+    assert.equal(await page.locator(`.log .card[data-status=${status}]`).evaluate((e) => e.textContent), words);
+  }
   const disc = (e) => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color, e.offsetWidth === e.offsetHeight];
   const red = await button(page, 'End').evaluate(disc);
   await button(page, 'Minimise').click();
@@ -317,7 +325,7 @@ inShop('it has the name, the face and the greeting of who answers, and makes way
   for (const name of ['Mute', 'End', 'Back to the conversation']) assert.ok(await button(page, name).isVisible(), name);
   await page.locator('.small .now', { hasText: /^Nora(Listening|Speaking|You are muted|We hear nothing)/ }).waitFor();
   await button(page, 'Back to the conversation').click();
-  await page.locator('.log .model').waitFor();
+  await page.locator('.log .model').first().waitFor();
 });
 
 inShop('a conversation goes on in the next page of the site', async (page) => {

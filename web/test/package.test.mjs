@@ -192,6 +192,7 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     await page.getByLabel('Message').fill('/tool opening_hours {"city":"Rome"}');
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => sent.some((m) => m.type === 'SEND_TOOL_RESPONSE' && JSON.stringify(m.payload).includes('10 to 20')));
+    await page.locator('.transcript .card[data-status=done]', { hasText: 'Looked up the opening hours' }).waitFor();
     assert.match(await page.locator('.clock').innerText(), /^0:\d\d$/);
     assert.match(await page.getByLabel('Microphone', { exact: true }).locator('option').first().innerText(), /^Default microphone \(.+\)$/);
     await page.getByLabel('Message').fill('Two');
@@ -211,13 +212,14 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     const [why, goOn, anew] = await Promise.all([page.locator('.status'), ...['Go on', 'New conversation'].map((name) => page.getByRole('button', { name, exact: true }))].map((part) => part.boundingBox()));
     assert.ok(goOn.y - why.y - why.height >= 8, 'its button is not tight under the sentence');
     assert.ok(goOn.y === anew.y && goOn.x < anew.x, 'both ways on stand side by side');
-    const known = await page.locator('article').count();
+    const [known, cards] = [await page.locator('article').count(), await page.locator('.transcript .card').count()];
     for (const times of [1, 2]) { // and the first conversation is known to the third
       await page.getByRole('button', { name: 'Go on', exact: true }).click();
       await page.getByText('Listening').waitFor();
       const { history } = await page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig.voxgate);
       assert.ok(history.some((t) => t.role === 'user' && t.content === 'Hello **React**'), `Go on, ${times}: ${JSON.stringify(history)}`);
       assert.ok((await page.locator('article').count()) >= known, 'what was said stays in sight');
+      assert.equal(await page.locator('.transcript .card').count(), cards, 'and what tools did');
       assert.match((await page.locator('.transcript > :last-child').innerText()), /^Continued, \d/);
       await page.getByRole('button', { name: 'End', exact: true }).click();
       await page.getByText('The conversation is over.').waitFor();

@@ -5,6 +5,7 @@ export const tools = {
   opening_hours: tool({
     description: 'When the shop in a city is open.',
     title: 'Looking up the opening hours…',
+    doneTitle: 'Looked up the opening hours',
     parameters: {
       type: 'object',
       properties: { city: { type: 'string' }, day: { type: 'string', enum: ['today', 'tomorrow'] } },

@@ -61,5 +61,5 @@ export function MicButton(props: ButtonHTMLAttributes<HTMLButtonElement>): React
 /** The devices of a kind, by name once the person has allowed a microphone. `standard` names the first, which is the browser's own choice; its device stands behind it. */
 export function DeviceSelect(props: SelectHTMLAttributes<HTMLSelectElement> & { kind?: 'microphone' | 'speaker' | 'camera'; standard?: string }): ReactElement;
 
-/** What was said: an `article` for each turn, with `data-role` user or model, answers in light Markdown, with the words that are still to be heard in grey (looks.css), where Google Search found them, and its suggestions. It says where a conversation goes on. `children` shows a turn otherwise. */
+/** What was said: a `card` for each tool with a title that has run, and an `article` for each turn, with `data-role` user or model, answers in light Markdown, with the words that are still to be heard in grey (looks.css), where Google Search found them, and its suggestions. It says where a conversation goes on. `children` shows a turn otherwise. */
 export function Transcript(props: Omit<HTMLAttributes<HTMLElement>, 'children'> & { children?: (turn: Turn) => ReactNode }): ReactElement;
