@@ -38,6 +38,7 @@ button { display: flex; align-items: center; justify-content: center; gap: 12px;
   display: flex; align-items: center; gap: 2px; max-width: calc(100vw - 32px); box-sizing: border-box; padding: 5px; border: 1px solid color-mix(in oklch, var(--text) 14%, var(--ground)); background: var(--ground); color: var(--text); }
 .small button { flex: none; padding: 0 11px; background: none; color: inherit; }
 .small .back { padding: 0; }
+.small .retry { color: var(--accent); }
 .small .mute[data-away] { opacity: .5; }
 .small .end { --halt: oklch(from CanvasText calc(.5 + .28 * l) calc(.19 - .06 * l) 25); aspect-ratio: 1; margin-inline-start: 4px; background: color-mix(in oklch, var(--halt) 16%, transparent); color: var(--halt); } /* as in the panel */
 .small voxgate-orb { width: 48px; }
@@ -243,8 +244,9 @@ export class VoxgateTalk extends HTMLElement {
     const mute = this.#iconButton('mute', () => session.mute());
     const end = this.#iconButton('end', () => (this.#view?.stop(), this.#open()));
     end.ariaLabel = end.title = this.#word('end');
+    const retry = make('button', { className: 'retry', type: 'button', hidden: true, textContent: this.#word('try now'), onclick: () => (session.retry(), back.focus()) });
     this.#name.textContent = this.getAttribute('who') ?? this.#words?.fill('{who}') ?? '';
-    this.#small.replaceChildren(back, make('p', { className: 'now', onclick: () => this.#open() }, this.#name, this.#state), mute, end);
+    this.#small.replaceChildren(back, make('p', { className: 'now', onclick: () => this.#open() }, this.#name, this.#state), retry, mute, end);
     orb.session = session;
     this.#small.hidden = false;
     this.#showSmall();
@@ -254,7 +256,12 @@ export class VoxgateTalk extends HTMLElement {
   #showSmall() {
     const session = this.#view?.session;
     const mute = /** @type {HTMLElement|null} */ (this.#small.querySelector('.mute'));
-    if (mute && session && this.#words) {
+    const retry = /** @type {HTMLElement|null} */ (this.#small.querySelector('.retry'));
+    if (mute && retry && session && this.#words) {
+      const { away } = session;
+      mute.hidden = !this.#words.isMomentary(away); // nobody is heard
+      retry.hidden = !mute.hidden;
+      if (away && retry.hidden) setTimeout(() => this.#showSmall(), this.#words.MOMENT);
       mute.ariaLabel = mute.title = this.#words.muteOf(session.mic);
       mute.toggleAttribute('data-on', !this.#words.isOpen(session.mic) && session.mic !== 'asking');
       mute.toggleAttribute('data-away', session.state === 'reconnecting');

@@ -261,6 +261,9 @@ inShop('a lost connection is one sentence, moves nothing, and what follows it ha
     await awaitAnimations(page);
     assert.deepEqual([await places(), await isCovered()], [before, false], isFresh ? 'before the first words' : 'with words');
     if (!isFresh) break;
+    await button(page, 'Minimise').click();
+    assert.ok(await page.locator('.small .mute').isHidden() && await button(page, 'Try now').isVisible(), 'the bar can try again, too');
+    await button(page, 'Back to the conversation').click();
     await page.evaluate(() => void (window.WebSocket = window.Socket));
     await button(page, 'Try now').click();
     await says(page, 'You are muted');
