@@ -108,6 +108,12 @@ const style = `
 .type { flex: none; padding: 0 min(.75em, 4cqi) .75em; }
 .type textarea { padding-inline: min(1em, 4cqi); }
 .mark { padding: .25em 1em .5em; }
+/* A low box, as on a phone on its side: the orb and the status share a row. */
+:host([data-live][data-flat]) .whole { --small: 44px; display: grid; grid-template: auto minmax(0, 1fr) / auto minmax(0, 1fr); }
+:host([data-live][data-flat]) .whole > * { grid-column: 1 / -1; }
+:host([data-flat]) .head { min-height: 3em; padding-block: 0; }
+:host([data-live][data-flat]) .dock { grid-column: 1; flex-wrap: nowrap; gap: .5em; min-height: 0; padding: .25em .75em .5em max(.75em, (100cqi - 36rem) / 2); }
+:host([data-live][data-flat]) .status { grid-column: 2; align-content: center; min-height: 0; padding: 0 .75em .25em 0; text-align: start; font-size: var(--text-small); }
 /* In a wide box the words are as large as on the page, in lines that can be read. */
 @container (min-width: 30rem) {
   .log { font-size: var(--text-large); padding-inline: max(1em, (100cqi - 36rem) / 2); }
@@ -131,6 +137,7 @@ const SECOND = 1_000; // ms
 const SHARE = 0.36; // of the width or the height that the orb takes before there are words
 const LARGE = 280; // pixels, at most
 const ROOMY = 128; // pixels: the orb while all words fit above it
+const [FLAT, BROAD] = [28, 20]; // em: a box lower than that, and at least as wide, has the orb and the status in one row
 const LEAST = 1.4; // times the orb of the dock: below that it stays there
 const NARROW = 480; // pixels
 const EDGE = 8; // pixels from the menu to the side
@@ -487,14 +494,16 @@ export class VoxgateConversation extends Base {
   /** The orb is as large as there is room, and without stays in the dock; with more, the group is in the middle of what is free. */
   #fit() {
     if (!this.isConnected) return;
+    const em = parseFloat(getComputedStyle(this).fontSize);
+    const isFlat = this.clientHeight < FLAT * em && this.clientWidth >= BROAD * em;
+    this.toggleAttribute('data-flat', isFlat);
     this.#fitRoomy();
     if (this.#atEnd) this.#log.scrollTop = this.#log.scrollHeight; // what is below it may have grown
-    const em = parseFloat(getComputedStyle(this).fontSize);
     const small = this.#press.offsetWidth;
     const room = this.#log.clientHeight - 3 * em - this.#greeting.offsetHeight;
     const enlarged = small ? Math.min(LARGE / small, (SHARE * Math.min(this.clientWidth, this.clientHeight)) / small, 1 + (room - 2 * this.#text.offsetHeight) / small) : 1; // a lost connection has a line below it
     const free = room - (enlarged - 1) * small;
-    this.toggleAttribute('data-low', enlarged < LEAST || this.#log.clientWidth < 16 * em);
+    this.toggleAttribute('data-low', isFlat || enlarged < LEAST || this.#log.clientWidth < 16 * em);
     const sizes = { '--lift': `${Math.max(0, free) / 2}px`, ...(!this.hasAttribute('data-roomy') && { '--enlarged': enlarged.toFixed(2) }), '--under': `${this.#form.offsetTop - this.#way.offsetTop}px` };
     for (const [name, size] of Object.entries(sizes)) this.#whole.style.setProperty(name, size);
   }
@@ -503,11 +512,12 @@ export class VoxgateConversation extends Base {
   #fitRoomy() {
     const { firstElementChild: first, lastElementChild: last } = this.#log;
     const small = this.#press.offsetWidth;
+    const size = Math.min(ROOMY, SHARE * Math.min(this.clientWidth, this.clientHeight)); // no larger than before the first words
     const words = (last?.getBoundingClientRect().bottom ?? 0) - (first?.nextElementSibling?.getBoundingClientRect().top ?? 0);
     const room = this.#log.clientHeight + this.#dock.clientHeight - 5 * parseFloat(getComputedStyle(this).fontSize); // paddings, and a line that is to come
-    const isRoomy = this.hasAttribute('data-live') && !this.hasAttribute('data-fresh') && small > 0 && small * LEAST < ROOMY && ROOMY < SHARE * this.clientWidth + small / 2 && words + ROOMY < room;
+    const isRoomy = this.matches('[data-live]:not([data-fresh], [data-flat])') && small > 0 && small * LEAST < size && words + size < room;
     this.toggleAttribute('data-roomy', isRoomy);
-    if (isRoomy) this.#whole.style.setProperty('--enlarged', (ROOMY / small).toFixed(2));
+    if (isRoomy) this.#whole.style.setProperty('--enlarged', (size / small).toFixed(2));
   }
 
   /** How long the conversation has been on, and the gateway away. */

@@ -503,6 +503,18 @@ for (const [width, px] of [[390, 32], ...variants([[320, 32], [390, 24]])]) {
   }, { args: [`--blink-settings=defaultFontSize=${px}`], context: { viewport: { width, height: 844 } } });
 }
 
+inShop('on a phone on its side the orb and the status share a row', async (page) => {
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  assert.deepEqual(await cut(page), []);
+  await page.getByLabel('Or type a message').fill('Do you deliver?');
+  await page.keyboard.press('Enter');
+  await page.locator('.log .model').waitFor();
+  const [log, dock, status, type] = await Promise.all(['.log', '.dock', 'p.status', '.type'].map((s) => page.locator(s).boundingBox()));
+  assert.ok(log.height > 160 && dock.x + dock.width <= status.x + 1 && Math.max(dock.y + dock.height, status.y + status.height) <= type.y + 1, JSON.stringify([log, dock, status, type]));
+  assert.deepEqual(await cut(page), []);
+}, { context: { viewport: { width: 844, height: 390 } } });
+
 for (const colorScheme of variants(['light', 'dark'])) {
   inShop(`it has no barriers (${colorScheme})`, async (page) => {
     assert.deepEqual(await findBarriers(page), []);
