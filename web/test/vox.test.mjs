@@ -193,22 +193,34 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.equal(await page.evaluate(() => copied), green);
   await says(page, 'Type, or use the microphone.');
   assert.deepEqual([await page.getAttribute('#orb', 'state'), await page.getAttribute('#mute', 'data-on')], ['ready', null], 'who types has nothing switched off');
+  const shows = async (same, head, why) => {
+    await page.waitForFunction(([green, same]) => (document.querySelector('#preview iframe').src === green) === same, [green, same]);
+    await page.locator('#log > :last-child', { hasText: head }).waitFor();
+    assert.deepEqual(await page.$$eval('#log .shot iframe', (all) => all.map((e) => e.src)), [await page.getAttribute('#preview iframe', 'src')], why);
+  };
   await page.click('#undo');
-  await page.waitForFunction((green) => document.querySelector('#preview iframe').src !== green, green);
+  await shows(false, 'Family list is as it was in version 1', 'the card shows the version that its head names');
   await page.click('#tab-versions');
   await page.click('.version >> text=Show');
-  await page.waitForFunction((green) => document.querySelector('#preview iframe').src === green, green);
+  await shows(true, 'Family list is as it was in version 2');
+  assert.equal(await page.locator('.card[data-tool=undo_change]').count(), 1, 'one after the other is one card');
   await page.click('#end');
   await says(page, 'Press the microphone to go on.');
   const turns = await page.locator('.turn').count();
+  await page.click('#undo');
+  await shows(false, 'Family list is as it was in version 1', 'also after the end');
 
   await page.click('#tab-preview'); // as after a reload
   const cards = await page.$$eval('#log .card', (all) => all.map((e) => e.innerText));
 
   await page.reload();
   await page.locator('#preview iframe').waitFor({ state: 'attached' });
-  assert.equal(await page.getAttribute('#preview iframe', 'src'), green);
+  assert.notEqual(await page.getAttribute('#preview iframe', 'src'), green);
   assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.innerText)), cards, 'cards survive');
+  await page.click('#tab-versions');
+  await page.click('.version >> text=Show');
+  await shows(true, 'version 2', 'and after a reload');
+  await page.click('#tab-preview');
   assert.deepEqual([await page.locator('.turn').count(), await page.locator('#added .tool').count()], [turns, 1]);
   await says(page, 'Your conversation is kept. Press the microphone to go on.');
   await start(page);
@@ -216,7 +228,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   const hello = await page.evaluate(() => frames_.find((f) => f.way === 'up').message);
   assert.match(hello.project, /^[A-Z2-7]{26}$/);
   assert.equal(hello.projectContext.earlier[0].text, 'A list for my family');
-  const undone = await leads(page, 'Undo', 'undo_change');
+  const undone = await leads(page, 'Undo', 'undo_change'); // of the version that was chosen without a conversation
   assert.match(await undone.innerText(), /Family list is as it was in version 1/);
   const renamed = await leads(page, 'Call it Our week', 'change_app');
   assert.match(await renamed.innerText(), /Version 3 of Our week · Call it Our week\s+Our week\s+Uses none/);
@@ -236,7 +248,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.deepEqual(await page.$$eval('#kept b', (all) => all.map((e) => e.innerText)), ['A drum machine', 'Our week']);
   await page.click('#kept .shot >> text=Our week');
   await page.waitForFunction(() => document.querySelector('#name').textContent === 'Our week');
-  assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.dataset.tool)), ['recommend_tools', 'add_tool', 'generate_app', 'search_tools', 'get_project_status', 'change_app', 'undo_change', 'change_app']);
+  assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.dataset.tool)), ['recommend_tools', 'add_tool', 'generate_app', 'search_tools', 'get_project_status', 'change_app', 'undo_change', 'undo_change', 'change_app']);
   await page.click('#name');
   await page.click('#kept .drop[aria-label="Remove: A drum machine"]');
   assert.equal(await page.locator('#kept li').count(), 2);

@@ -148,12 +148,14 @@ export class Cards {
     return name === 'generate_app' && status === 'running' && !data?.['app'];
   }
 
-  /** The app that a call has written, unless a later call has changed it. @param {ToolAction} action @returns {App|undefined} */
+  /** The app that a call has written, in the version of that call, unless a later call has changed it. @param {ToolAction} action @returns {App|undefined} */
   #newest({ id, data }) {
     const name = data?.['app'];
     const { actions = [], project } = this.#now ?? {};
     if (actions.findLast((a) => a.status === 'done' && a.data?.['app'] === name && a.data?.['url'])?.id !== id) return undefined;
-    return project?.apps.find((a) => a.name === name && a.url);
+    const app = project?.apps.find((a) => a.name === name && a.url);
+    const version = data?.['version'];
+    return app && { ...app, ...(app.versions[version - 1] && { ...app.versions[version - 1], version }) };
   }
 
   /** What a call does or has done, in words. @param {ToolAction} action */

@@ -93,12 +93,16 @@ export interface App {
   /** The version that is shown, counted from 1. */
   version: number;
   versions: AppVersion[];
+  /** The version was chosen without a connection; the gateway is told of it with the next one. */
+  isUnsent?: boolean;
 }
 
 /** A version of an app. */
 export interface AppVersion {
   url: string;
   files: string[];
+  /** What to call the app before people in this version, if a change has renamed it. */
+  title?: string;
   /** What was asked for. */
   wish: string;
   /** The version that it was made of. */

@@ -19,7 +19,7 @@ import { keepAwake } from '../wakelock.js';
 import { vox as words } from './en.js';
 
 /**
- * @import { Mic, Options, Snapshot, State, ToolAction, TranscriptEntry, VoxMessage } from './types.d.ts'
+ * @import { App, Mic, Options, Snapshot, State, ToolAction, TranscriptEntry, VoxMessage } from './types.d.ts'
  */
 
 const UP_RATE = 16_000; // Hz, what the endpoint takes
@@ -90,6 +90,7 @@ export class VoxLive extends EventTarget {
   #speak;
   /** @type {Set<SpeechSynthesisUtterance>} that are being read aloud */ #aloud = new Set();
   /** @type {Map<string, number>} when a call began, by its id */ #begun = new Map();
+  /** @type {{app: string, version: number}|undefined} a version that a button has asked the gateway for */ #switching;
   #wake = () => {}; // tries at once to reach the gateway
 
   /** @param {Options} [options] of every session that does not say otherwise */
@@ -228,9 +229,31 @@ export class VoxLive extends EventTarget {
    * Shows an app as it was in a version.
    * @param {string} app its name
    * @param {number} version counted from 1; 0 is the version before the one that is shown
-   * @returns {boolean} false without a conversation
+   * @returns {boolean} false if there is no such version
    */
-  useVersion = (app, version) => this.#send({ type: 'version', app, version });
+  useVersion = (app, version) => {
+    const { tools, apps } = this.#now.project;
+    const now = apps.find((a) => a.name === app);
+    const number = version || now?.versions[now.version - 1]?.from || 0;
+    const chosen = now?.versions[number - 1];
+    if (!now || !chosen) return false;
+    this.#switching = this.#send({ type: 'version', app, version: number }) ? { app, version: number } : undefined;
+    if (this.#switching) return true; // app_ready follows
+    const { url, files, title } = chosen;
+    const shown = { ...now, url, files, title, version: number, isUnsent: true };
+    this.#set({ project: { tools, apps: apps.map((a) => (a === now ? shown : a)) } });
+    this.#recordSwitch(shown);
+    return true;
+  };
+
+  /** A version that was chosen by a button stands among the calls as one that was chosen by voice, once if several follow one another. @param {App} app */
+  #recordSwitch({ name, title, url, files, version }) {
+    const { actions, transcript } = this.#now;
+    const at = transcript.length;
+    const before = actions.at(-1);
+    const id = before?.id.startsWith('switch ') && before.at === at ? before.id : `switch ${Date.now()}`;
+    this.#act({ id, name: 'undo_change', args: {}, data: { app: name, title, url, files, version }, status: 'done', at });
+  }
 
   /** Tries at once to reach a gateway that is away. */
   retry = () => this.#wake();
@@ -356,6 +379,7 @@ export class VoxLive extends EventTarget {
     const unsent = this.#unsent.splice(0);
     if (unsent.length) this.#set({ transcript: this.#now.transcript.map(({ isUnsent, ...t }) => t) });
     for (const text of unsent) this.#send({ type: 'text', text });
+    for (const { name, version, isUnsent } of this.#now.project.apps) if (isUnsent) this.#send({ type: 'version', app: name, version });
   }
 
   /**
@@ -546,6 +570,7 @@ export class VoxLive extends EventTarget {
       case 'app_ready': {
         const at = (/** @type {string} */ place) => new URL(place, gatewayURL(this.#options.url)).href;
         const old = apps.find((a) => a.name === app);
+        if (url && old?.isUnsent && version !== old.version && versions.length === old.versions.length) return; // the gateway learns of the switch just now
         const one = url
           ? { name: app, title, url: at(url), files, version, versions: versions.map((/** @type {any} */ v) => ({ ...v, url: at(v.url) })) }
           : { files: [], version: 0, versions: [], ...old, name: app, bytes: bytes ?? 0, part };
@@ -555,6 +580,7 @@ export class VoxLive extends EventTarget {
           if (writing && !writing.data?.['app']) this.#act({ ...writing, data: { app, status: 'writing' }, at: this.#now.transcript.length });
           return;
         }
+        if (this.#switching?.app === app && this.#switching?.version === version) this.#switching = void this.#recordSwitch(/** @type {App} */ (one));
         // Its result may have been lost.
         if (writing) this.#act({ ...writing, data: { app, title, url, files, version }, status: 'done', at: this.#now.transcript.length });
       }
