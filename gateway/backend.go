@@ -28,7 +28,7 @@ func newGeminiClient(s settings, log *slog.Logger) (client *api.Client, name str
 	case s.apiKey != "" || s.baseURL != "":
 		return client, "gemini", func() {}, nil
 	}
-	client.BaseURL, _, stop, err = startEmulator("127.0.0.1:0", emulator.Options{Logger: log.With("part", "emulator")})
+	client.BaseURL, _, stop, err = startEmulator("127.0.0.1:0", emulator.Options{Logger: log.With("part", "emulator"), Guide: true})
 	return client, "emulator", stop, err
 }
 

@@ -20,12 +20,28 @@ const folder = mkdtempSync(join(tmpdir(), 'voxgate-vox-'));
 
 let gateway;
 const browsers = new Map();
+const stops = [];
+
+/** A gateway with an emulator of its own behind it, which repeats what is said: without a key the guide of the page answers. */
+async function startParrot(scenario = {}, workspace = 'parrot') {
+  const { PATH, HOME } = process.env;
+  const model = spawn(gatewayBinary, ['emulate', '--addr', '127.0.0.1:0', '--scenario', JSON.stringify(scenario)], { env: { PATH, HOME }, stdio: ['ignore', 'ignore', 'pipe'] });
+  let upstream;
+  for await (const line of createInterface({ input: model.stderr })) if ((upstream = /emulator listening" url=(\S+)/.exec(line)?.[1])) break;
+  model.stderr.resume();
+  const one = await startGateway({ GOOGLE_GEMINI_BASE_URL: upstream, GEMINI_API_KEY: 'none', VOXGATE_WORKSPACE: join(folder, workspace), VOXGATE_RECORDINGS: folder, VOXGATE_RECORD_ALL: '1' });
+  stops.push(async () => (await one.stop(), model.kill()));
+  return one;
+}
+let parrot;
+const theParrot = () => (parrot ??= startParrot());
 before(async () => {
   gateway = await startGateway({ VOXGATE_WORKSPACE: join(folder, 'apps'), VOXGATE_RECORDINGS: folder, VOXGATE_RECORD_ALL: '1' });
 });
 after(async () => {
   for (const browser of browsers.values()) await (await browser).close();
   await gateway?.stop();
+  for (const stop of stops) await stop();
   rmSync(folder, { recursive: true });
 });
 
@@ -56,14 +72,15 @@ function watch() {
 }
 
 /** A test in a page of its own, which fails as well if anything was complained about in the page's console. */
-const look = (name, { init = '', ...options }, run) =>
+const look = (name, { init = '', repeats = false, ...options }, run) =>
   test(name, { timeout: 90_000 }, async (t) => {
-    const page = await openPage({ url: gateway.url, query: 'vox/', browsers, init: `(${watch})();(${init || (() => {})})()`, ...options });
+    const { url, log } = repeats ? await theParrot() : gateway;
+    const page = await openPage({ url, query: 'vox/', browsers, init: `(${watch})();(${init || (() => {})})()`, ...options });
     try {
       await run(page, t);
       assert.deepEqual(page.complaints, []);
     } catch (e) {
-      t.diagnostic(`the page says: ${await lastStatus(page)}\n${gateway.log.slice(-20).join('\n')}`);
+      t.diagnostic(`the page says: ${await lastStatus(page)}\n${log.slice(-20).join('\n')}`);
       throw e;
     } finally {
       await page.quit();
@@ -315,6 +332,24 @@ for (const [wish, name, part, words = 'Here it is.'] of variants(apps)) {
   });
 }
 
+for (const [lang, heard, unknown, wish] of variants([
+  ['de', 'kann Gesprochenes nicht verstehen', 'Ich kenne: eine Liste für die Familie', 'Eine Familienliste'],
+  ['en', 'cannot make out speech', 'I know: a list for my family', 'A list for my family'],
+])) look(`the guided example says what it understands (${lang})`, { query: `vox/?lang=${lang}`, sounds: [silence(1), tone(0.8), silence(60)] }, async (page) => {
+  await start(page);
+  await says(page, lang === 'de' ? 'Ich höre zu\u00a0· drücken Sie auf einen Vorschlag' : 'Listening\u00a0· press a proposal, or type');
+  assert.equal(await page.locator('#tries button:visible').count(), 3, 'the proposals stay');
+  await page.locator('.turn.vox', { hasText: heard }).waitFor();
+  assert.equal(await page.locator('.turn.user').count(), 0, 'nothing was understood');
+  assert.match(await page.innerText('#name'), lang === 'de' ? /^Neues Projekt/ : /^New project/);
+  await page.click(`#tries >> text=${wish}`);
+  await page.locator('.cards .tool').first().waitFor();
+  assert.equal(await page.locator('#tries button:visible').count(), 0);
+  assert.match(await page.innerText('#name'), new RegExp(`^${wish}`));
+  await type(page, 'One two three');
+  await page.locator('.turn.vox', { hasText: unknown }).waitFor();
+});
+
 look('on a phone the dock stays in sight over each sheet', { context: { viewport: { width: 390, height: 844 } } }, async (page) => {
   assert.equal(await page.$$eval('#tries button', (all) => new Set(all.map((e) => e.getBoundingClientRect().top)).size), 1, 'the proposals stand in one row');
   await page.click('text=A list for my family');
@@ -413,7 +448,7 @@ look('an app is written when the person agrees, and cannot leave its frame', {},
 });
 
 const over = [silence(1), speech(), speech(), speech(), silence(1.8), tone(0.6)];
-look('is spoken to, interrupted and muted', { sounds: over }, async (page, t) => {
+look('is spoken to, interrupted and muted', { sounds: over, repeats: true }, async (page, t) => {
   const judge = clock(t);
   await page.evaluate(() => (window.twice = true)); // more is queued than the gateway sends ahead, or silence came by itself
   assert.equal(await status(page), 'Ready. Press the microphone and speak.');
@@ -440,7 +475,7 @@ look('is spoken to, interrupted and muted', { sounds: over }, async (page, t) =>
   await page.waitForFunction((muted) => frames_.some((f) => f.way === 'up' && f.bytes === 1280 && f.at > muted), muted);
 });
 
-look('the end of an answer that is cut off stands above what cut it off', {}, async (page) => {
+look('the end of an answer that is cut off stands above what cut it off', { repeats: true }, async (page) => {
   await start(page);
   await says(page, 'Listening');
   await type(page, 'One sentence is said. Another one follows. A third one comes. A fourth one ends it.');
@@ -578,7 +613,7 @@ function readAloud() {
   const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
   navigator.mediaDevices.getUserMedia = (o) => ((window.asked = true), ask(o));
 }
-look('a model that writes is typed to and read aloud', { init: readAloud }, async (page) => {
+look('a model that writes is typed to and read aloud', { init: readAloud, repeats: true }, async (page) => {
   await page.click('#settings');
   await page.waitForFunction(() => document.querySelector('#model').options.length > 1);
   const models = await page.$$eval('#model option', (all) => all.map((o) => o.value));
@@ -616,7 +651,7 @@ function device() {
     return create.call(this, stream);
   };
 }
-look('a browser that captures at another rate is understood', { init: device, sounds: [silence(1), tone(0.6)] }, async (page) => {
+look('a browser that captures at another rate is understood', { init: device, sounds: [silence(1), tone(0.6)], repeats: true }, async (page) => {
   await start(page);
   await hears(page, { tone: 0.25 });
 });
@@ -817,7 +852,7 @@ look('can be used with keys alone', {}, async (page) => {
   await says(page, 'Listening');
   await page.focus('#text');
   await page.keyboard.type('mmm');
-  assert.equal(await status(page), 'Listening', 'letters typed are no commands');
+  assert.match(await status(page), /^Listening/, 'letters typed are no commands');
   await page.keyboard.press('Enter');
   await says(page, 'Speaking');
   await page.keyboard.press('Escape');
@@ -957,12 +992,7 @@ function mouth() {
 
 test('a wish, cards, a tool, an app, a change and an undo, by voice and without the mouse', { timeout: 90_000 }, async () => {
   const spoken = ['I want a list for my family', 'Add Supabase', 'Build it', 'Yes please', 'Make the button green', 'Undo that'];
-  const { PATH, HOME } = process.env;
-  const model = spawn(gatewayBinary, ['emulate', '--addr', '127.0.0.1:0', '--scenario', JSON.stringify({ hears: spoken })], { env: { PATH, HOME }, stdio: ['ignore', 'ignore', 'pipe'] });
-  let upstream;
-  for await (const line of createInterface({ input: model.stderr })) if ((upstream = /emulator listening" url=(\S+)/.exec(line)?.[1])) break;
-  model.stderr.resume();
-  const heard = await startGateway({ GOOGLE_GEMINI_BASE_URL: upstream, GEMINI_API_KEY: 'none', VOXGATE_WORKSPACE: join(folder, 'spoken') });
+  const heard = await startParrot({ hears: spoken }, 'spoken');
   const page = await openPage({ url: heard.url, query: 'vox/', browsers, init: `(${watch})();(${mouth})()` });
   try {
     const words = [...tone(0.8)];
@@ -992,13 +1022,12 @@ test('a wish, cards, a tool, an app, a change and an undo, by voice and without 
     assert.deepEqual(page.complaints, []);
   } finally {
     await page.quit();
-    await heard.stop();
-    model.kill();
   }
 });
 
 /** The server of somebody's app, with the gateway behind it. */
 async function serveApp(bundle) {
+  const { url: back } = await theParrot();
   const html = '<!doctype html><link rel="icon" href="data:,"><div id="root"></div><script type="module" src="main.js"></script>';
   const server = createServer(({ url }, response) => {
     response.setHeader('Content-Type', url === '/' ? 'text/html' : 'text/javascript');
@@ -1006,7 +1035,7 @@ async function serveApp(bundle) {
   });
   server.on('upgrade', ({ method, url, rawHeaders }, near) => {
     const head = rawHeaders.map((h, i) => h + (i % 2 ? '\r\n' : ': ')).join('');
-    const far = connect(new URL(gateway.url).port, '127.0.0.1', () => far.write(`${method} ${url} HTTP/1.1\r\n${head}\r\n`));
+    const far = connect(new URL(back).port, '127.0.0.1', () => far.write(`${method} ${url} HTTP/1.1\r\n${head}\r\n`));
     near.on('error', () => far.destroy()).pipe(far).on('error', () => near.destroy()).pipe(near);
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -3,6 +3,8 @@
 /** @type {Record<string, string>} */
 export const vox = {
   question: 'Wartet auf Ihre Antwort · sagen oder tippen Sie sie',
+  invite: 'sagen Sie, was Sie bauen möchten',
+  'invite example': 'drücken Sie auf einen Vorschlag, oder tippen Sie',
   typing: 'Tippen Sie an VOX.',
   'can speak': 'Tippen Sie, oder benutzen Sie das Mikrofon.',
   writing: 'VOX schreibt …',

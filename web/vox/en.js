@@ -3,6 +3,8 @@
 /** VOX, its client and its page. @type {Record<string, string>} */
 export const vox = {
   question: 'Waiting for your answer · say it or tap',
+  invite: 'say what you want to build',
+  'invite example': 'press a proposal, or type',
   typing: 'Type to VOX.',
   'can speak': 'Type, or use the microphone.',
   writing: 'VOX is writing…',

@@ -4,7 +4,7 @@ import { states } from '../en.js';
 import '../orb.js';
 import { asOptions, load } from '../preferences.js';
 import { openStage, showPart } from '../stage.js';
-import { absenceOf, muteOf } from '../status.js';
+import { absenceOf, hasUser, muteOf } from '../status.js';
 import { callIt, fill, language, named, speak } from '../strings.js';
 import { Cards } from './cards.js';
 import { vox as words } from './en.js';
@@ -58,6 +58,7 @@ const vox = new VoxLive({ url: new URL('../api/vox/live', document.baseURI), tok
 /** Nothing is going on, and nothing is about to. */
 const over = () => ['idle', 'ended', 'failed'].includes(vox.state);
 
+const isExample = document.documentElement.dataset['backend'] === 'emulator'; // it cannot hear which language is spoken
 const projects = new Projects();
 
 // --- the person
@@ -68,7 +69,7 @@ async function start(mic = true) {
   void loadReasons();
   const writes = model.value !== '';
   const devices = asOptions(preferences);
-  const options = { theme: chosen(), model: model.value || undefined, mic: mic && !writes && devices.mic, speaker: preferences.speaker, language: preferences.language || undefined, pushToTalk: preferences.push && !writes };
+  const options = { theme: chosen(), model: model.value || undefined, mic: mic && !writes && devices.mic, speaker: preferences.speaker, language: preferences.language || (isExample ? language() : undefined), pushToTalk: preferences.push && !writes };
   await vox.startSession(options).catch(() => {}); // the status says it
 }
 
@@ -476,6 +477,9 @@ function render(now) {
   const idle = over();
   const wordless = !transcript.length && !now.actions.length && !made.tools.length && !made.apps.length;
   const begun = !idle || !wordless;
+  // Until the first wish the proposals stay.
+  const isUnwished = begun && !now.actions.length && !made.tools.length && !made.apps.length && !hasUser(transcript);
+  body.classList.toggle('unwished', isUnwished);
   if (body.classList.contains('home') === begun || body.classList.contains('wordless') !== (begun && wordless)) {
     const change = () => {
       body.classList.toggle('home', !begun);
@@ -503,7 +507,8 @@ function render(now) {
   say('model-now', writes, 'b');
   $('the-voice').hidden = $('voice-now').hidden = idle ? model.value !== '' : mode === 'text';
   $('open').hidden = $('project').hidden;
-  showStatus({ canRetryMic, isBrief: sentences.includes('states mic none'), ...(leaving && !idle ? { text: word('again'), keys: [] } : { text: message, keys: sentences }) }, mic);
+  const invited = isUnwished && state === 'listening' && sentences.includes('states listening') ? `${message} · ${word(isExample ? 'invite example' : 'invite')}` : message;
+  showStatus({ canRetryMic, isBrief: sentences.includes('states mic none'), ...(leaving && !idle ? { text: word('again'), keys: [] } : { text: invited, keys: sentences }) }, mic);
   say('recording', now.isRecorded ? word('recording') : '');
   const hears = ['live', 'silent', 'asking'].includes(mic);
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure' || (isPushToTalk && ['live', 'silent'].includes(mic));

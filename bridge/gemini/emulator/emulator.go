@@ -49,6 +49,10 @@ type Options struct {
 	// Scenario defines lifetimes and faults.
 	Scenario Scenario
 
+	// Guide makes the emulator explain what it understands to users of the VOX assistant, where it would otherwise repeat
+	// what they have said.
+	Guide bool
+
 	// Observe, if not nil, receives events, for tests. It is called by the goroutines of the connections, in order for each
 	// connection, and must not block.
 	Observe func(Event)
@@ -59,6 +63,7 @@ type Options struct {
 type Emulator struct {
 	log      *slog.Logger
 	espeak   string // path of espeak-ng, or ""
+	guide    bool
 	scenario Scenario
 	observe  func(Event)
 
@@ -80,7 +85,7 @@ func New(o Options) *Emulator {
 		panic("emulator: scenario: " + err.Error())
 	}
 	e := &Emulator{
-		log: o.Logger, espeak: o.Espeak, scenario: o.Scenario, observe: o.Observe,
+		log: o.Logger, espeak: o.Espeak, guide: o.Guide, scenario: o.Scenario, observe: o.Observe,
 		memory:      memory{ttl: cmp.Or(o.Scenario.HandleTTL, handleTTL)},
 		cancel:      make(map[*session]context.CancelFunc),
 		faultCounts: make([]int, len(o.Scenario.Faults)), words: o.Scenario.Hears,
@@ -128,7 +133,7 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.serveLive(w, r, to)
 		return
 	}
-	serveREST(w, r, path)
+	e.serveREST(w, r, path)
 }
 
 // upgrader accepts every origin, like Google, because the emulator has nothing to protect.

@@ -47,6 +47,8 @@ type request struct {
 	}
 	Content  *content   // content to embed
 	Requests []struct{} // batch of contents to embed
+
+	isGuide bool // the guide explains what it does not understand
 }
 
 type content struct {
@@ -61,12 +63,13 @@ type content struct {
 }
 
 // handleModelMethod handles a request for a method of a model.
-func handleModelMethod(w http.ResponseWriter, r *http.Request, model, method string) {
+func (e *Emulator) handleModelMethod(w http.ResponseWriter, r *http.Request, model, method string) {
 	q, asked, refused := readRequest(w, r)
 	if refused != nil {
 		refused.write(w)
 		return
 	}
+	q.isGuide = e.guide
 	var answer live.Object
 	switch method {
 	case "generateContent", "streamGenerateContent":

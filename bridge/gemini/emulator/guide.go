@@ -174,7 +174,18 @@ var comments = map[string][2]string{
 		"I only have three apps here, so you get a list. With a Gemini key I write what you ask for.",
 		"Ich habe hier nur drei Apps, darum bekommen Sie eine Liste. Mit einem Gemini-Schlüssel schreibe ich, was Sie sich wünschen.",
 	},
-	"change_app":  {"Done. To go back, say: undo.", "Fertig. Wenn es doch wie vorher sein soll, sagen Sie: zurück."},
+	"change_app": {"Done. To go back, say: undo.", "Fertig. Wenn es doch wie vorher sein soll, sagen Sie: zurück."},
+	"speech": {
+		"I am an example without a Gemini key and cannot make out speech. Tap a proposal, or type, for example: a list for my family.",
+		"Ich bin ein Beispiel ohne Gemini-Schlüssel und kann Gesprochenes nicht verstehen. " +
+			"Tippen Sie auf einen Vorschlag, oder schreiben Sie, zum Beispiel: eine Liste für die Familie.",
+	},
+	"unknown": {
+		"I am an example without a Gemini key and do not know that. I know: a list for my family, a map of restaurants, " +
+			"a drum machine, build it, make it green, undo, find maps.",
+		"Ich bin ein Beispiel ohne Gemini-Schlüssel und kenne das nicht. Ich kenne: eine Liste für die Familie, " +
+			"eine Karte mit Restaurants, ein Drumcomputer, baue es, mach es grün, zurück, suche Karten.",
+	},
 	"undo_change": {"It is back to how it was.", "Es ist wieder wie vorher."},
 	"get_project_status": {
 		"Tools in your project: %d, apps: %d. Say build it, or: make it green.",
@@ -216,14 +227,33 @@ func commentOnResult(name string, response map[string]any, isGerman bool) string
 	case name == "get_project_status":
 		values = []any{count("tools"), count("apps")}
 	}
-	words := comments[key][0]
-	if isGerman {
-		words = comments[key][1]
-	}
+	words := commentIn(isGerman, key)
 	if values != nil {
 		words = fmt.Sprintf(words, values...)
 	}
 	return words
+}
+
+// commentIn returns one of the guide's comments in English or German.
+func commentIn(isGerman bool, key string) string {
+	if isGerman {
+		return comments[key][1]
+	}
+	return comments[key][0]
+}
+
+// isGuide reports whether the guide explains, in this session, what it does not understand.
+func (s *session) isGuide() bool {
+	_, assistant := s.setup.Functions[guideTool]
+	return s.e.guide && assistant
+}
+
+// explain says what the guide understands, in the language of the user's sentences or, before the first one, of the
+// session. key is a key of comments.
+func (s *session) explain(key string) error {
+	said := s.userSentences()
+	text := commentIn(isGerman(said...) || len(said) == 0 && strings.HasPrefix(s.setup.Language, "de"), key)
+	return s.speak(text, text, false)
 }
 
 // userSentences returns the sentences that the user has said and typed in this session.
@@ -339,6 +369,8 @@ func (r *request) buildGuidedPart(text string) live.Object {
 	}
 	c, ok := chooseGuidedCall(words[len(words)-1], words)
 	switch {
+	case !ok && r.isGuide && text != "":
+		return textPart(commentIn(isGerman(words...), "unknown"))
 	case !ok:
 		return nil
 	case text != "":

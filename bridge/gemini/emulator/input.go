@@ -232,7 +232,7 @@ func (s *session) onSpeechStart() error {
 func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	words, heard := "", ""
 	if len(speech) > 0 && (s.setup.WholeInput || !s.setup.Manual) {
-		if words = s.e.takeNextTranscript(); words == "" {
+		if words = s.e.takeNextTranscript(); words == "" && !s.isGuide() {
 			heard = fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
 		}
 	}
@@ -262,6 +262,9 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	if words != "" {
 		s.addHistory("user", words)
 		return s.answerTextOrCommand(words)
+	}
+	if s.isGuide() {
+		return s.explain("speech")
 	}
 	s.addHistory("user", "("+heard+")")
 	return s.echoSpeech(speech, rate, "You said: "+heard+".")

@@ -52,6 +52,9 @@ func (s *session) answerTextOrCommand(text string) error {
 		if ok, err := s.answerAsGuide(text); ok {
 			return err
 		}
+		if s.isGuide() && !strings.HasPrefix(word, "/") {
+			return s.explain("unknown")
+		}
 		said := "You said: " + text
 		return s.speak(said, said, false)
 	}

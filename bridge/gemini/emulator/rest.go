@@ -20,7 +20,7 @@ var modelPath = regexp.MustCompile(
 var models = []string{"gemini-3.8-live", "gemini-3.8-flash", "gemini-3.5-flash-lite", "gemini-embedding-001"}
 
 // serveREST handles a REST request. path is the request's path without double slashes.
-func serveREST(w http.ResponseWriter, r *http.Request, path string) {
+func (e *Emulator) serveREST(w http.ResponseWriter, r *http.Request, path string) {
 	m, method := modelPath.FindStringSubmatch(path), http.MethodGet
 	if m != nil && m[2] != "" {
 		method = http.MethodPost
@@ -43,7 +43,7 @@ func serveREST(w http.ResponseWriter, r *http.Request, path string) {
 	case !strings.HasPrefix(model, "gemini-"):
 		newNotFoundError("models/" + model + " is not found for API version v1beta.").write(w)
 	case call != "":
-		handleModelMethod(w, r, model, call)
+		e.handleModelMethod(w, r, model, call)
 	default:
 		writeJSON(w, http.StatusOK, modelInfo(model))
 	}

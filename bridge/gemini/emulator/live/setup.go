@@ -12,7 +12,8 @@ type Setup struct {
 
 	Model            string // without "models/"
 	Instruction      string
-	Text             bool // the model answers with text parts
+	Language         string // BCP 47 tag of speechConfig.languageCode
+	Text             bool   // the model answers with text parts
 	InputTranscript  bool
 	OutputTranscript bool
 	Resumption       bool
@@ -50,6 +51,7 @@ type wireSetup struct {
 		ResponseModalities    []string
 		EnableAffectiveDialog *bool
 		ThinkingConfig        *thinkingConfig
+		SpeechConfig          struct{ LanguageCode string }
 	}
 	SystemInstruction   Content
 	Tools               []wireTool
@@ -83,6 +85,7 @@ func BuildSetup(fields map[string]any, endpoint Endpoint) (Setup, error) {
 		profile:          p,
 		at:               endpoint,
 		Instruction:      w.SystemInstruction.Text(),
+		Language:         w.GenerationConfig.SpeechConfig.LanguageCode,
 		Text:             slices.Contains(w.GenerationConfig.ResponseModalities, "TEXT"),
 		InputTranscript:  w.InputAudioTranscription != nil,
 		OutputTranscript: w.OutputAudioTranscription != nil,
