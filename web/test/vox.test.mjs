@@ -896,8 +896,10 @@ look('a phone on its side keeps the dock beside the conversation', { context: { 
     const [main, footer] = ['main', 'footer'].map((e) => document.querySelector(e).getBoundingClientRect());
     return footer.left >= main.right && main.height > 300;
   });
+  assert.ok(await page.$eval('#send', (e) => e.getBoundingClientRect().bottom <= innerHeight), 'the field is in sight');
   await start(page);
   await says(page, 'Listening');
+  assert.ok(await page.isVisible('#empty h2'), 'the room is not empty');
   assert.ok(await beside());
   await call(page, 'add_tool', { tool_id: 'stripe' }); // now there is a project
   await page.locator('#open').waitFor();
