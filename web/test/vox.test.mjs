@@ -269,7 +269,8 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await page.click('#name');
   await page.click('#kept .drop[aria-label="Remove: A drum machine"]');
   assert.equal(await page.locator('#kept li').count(), 2);
-  await page.click('#kept >> text=Really remove?');
+  assert.ok(await page.isVisible('#kept b >> text=A drum machine'), 'the name stays');
+  await page.click('#kept .stop >> text=Really remove?');
   assert.equal(await page.locator('#kept li').count(), 1);
 });
 

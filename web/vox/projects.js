@@ -151,12 +151,18 @@ export function projectList(all, { word, choose, remove }) {
     const url = project.apps.findLast((a) => a.url)?.url;
     open.append(url ? thumbnail(url) : letterOf(nameOf(kept)), about);
     open.addEventListener('click', () => choose(id));
-    const drop = make('button', 'drop', word('remove'));
-    drop.ariaLabel = `${word('remove')}: ${nameOf(kept)}`;
+    const drop = make('button', 'drop');
+    const ask = (/** @type {boolean} */ isAsked) => {
+      drop.classList.toggle('stop', isAsked);
+      drop.textContent = word(isAsked ? 'sure' : 'remove');
+      drop.ariaLabel = `${drop.textContent}: ${nameOf(kept)}`;
+    };
+    ask(false);
     drop.addEventListener('click', () => {
-      if (drop.textContent === word('sure')) return remove(id);
-      drop.textContent = drop.ariaLabel = word('sure'); // pressed twice it is meant
+      if (drop.classList.contains('stop')) return remove(id);
+      ask(true); // pressed twice it is meant
     });
+    drop.addEventListener('blur', () => ask(false));
     item.append(open, drop);
     return item;
   });
