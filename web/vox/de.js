@@ -2,7 +2,7 @@
 
 /** @type {Record<string, string>} */
 export const vox = {
-  question: 'Wartet auf Ihre Antwort · sagen oder tippen Sie sie',
+  question: 'Ihre Antwort · sagen oder drücken',
   invite: 'sagen Sie, was Sie bauen möchten',
   'invite example': 'drücken Sie auf einen Vorschlag, oder tippen Sie',
   typing: 'Tippen Sie an VOX.',
