@@ -182,6 +182,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
     return !document.querySelector('#newest').checkVisibility() && main.scrollHeight - main.clientHeight - main.scrollTop < 48;
   }, null, { timeout: 5_000 }).catch(() => assert.fail('the end stays in sight when a picture above goes away'));
   await page.click('#tab-versions');
+  assert.equal(await page.locator('#versions .thumb').count(), 2, 'each version has its picture');
   assert.match(await page.innerText('#versions'), /Version 2 Make the button green\s+from version 1 · index\.html \+1 −1/);
   await page.click('#tab-files');
   await page.getByText('<title>Family list</title>').waitFor();

@@ -1,6 +1,6 @@
 /** What is made by talking: the app, its files and versions, and the tools. */
 import { make } from '../dom.js';
-import { homeOf, outlineOf, partOf, toolCard } from './cards.js';
+import { homeOf, outlineOf, partOf, thumbnail, toolCard } from './cards.js';
 
 /** @import { App, Snapshot } from './types.d.ts' */
 
@@ -25,6 +25,7 @@ export class ProjectView {
   /** @type {App[]} */ #apps = [];
   /** @type {Snapshot['project']['tools']} */ #tools = [];
   /** @type {Map<string, any>} entries of the registry by their ids */ #known = new Map();
+  /** @type {Map<string, HTMLElement>} small pictures of versions by their addresses */ #pictures = new Map();
 
   /** @param {Page} page */
   constructor(page) {
@@ -101,6 +102,7 @@ export class ProjectView {
     this.#apps = [];
     this.#tools = [];
     this.#known.clear();
+    this.#pictures.clear();
   }
 
   /** @param {Snapshot} now @param {Snapshot|undefined} before */
@@ -211,15 +213,17 @@ export class ProjectView {
   /** @param {App} [app] */
   #showVersions(app) {
     const { word, use } = this.#page;
-    const rows = (app?.versions ?? []).map(({ wish, from, changes = [] }, i) => {
+    const rows = (app?.versions ?? []).map(({ url, wish, from, changes = [] }, i) => {
       const version = i + 1;
       const row = make('div', 'version');
       const about = make('p', '', '');
       about.append(make('b', '', word('version', { version })), ` ${wish}`);
       const done = changes.map(({ file, added, removed }) => `${file} +${added} −${removed}`).join(', ');
       about.append(make('small', '', from ? word('made of', { from, done }) : word('the first')));
-      row.append(about);
-      if (version === app?.version) row.append(make('span', 'none', word('is shown')));
+      const picture = this.#pictures.get(url) ?? thumbnail(url);
+      this.#pictures.set(url, picture);
+      row.append(picture, about);
+      if (version === app?.version) about.append(make('small', '', word('is shown')));
       else {
         const button = make('button', 'chip', word('show it'));
         button.ariaLabel = `${word('show it')}: ${word('version', { version })}`;
