@@ -165,6 +165,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.ok(thread.lastIndexOf('Build it') < thread.indexOf('generate_app'), `the app stands below what led to it: ${thread}`);
   await page.frameLocator('#log .shot iframe').getByText('This week').waitFor();
   assert.match(await page.innerText('#log .shot'), /Family list\s+Uses none of your tools yet/, 'what is open is not offered');
+  assert.match(await page.innerText('.card[data-tool=recommend_tools] .cards'), /Added ✓\s+\d more$/, 'what was not taken is one line');
   await page.locator('.turn.vox', { hasText: 'The example apps use none of your tools' }).waitFor();
   assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.dataset.kind)), ['offer', 'add', 'app'], 'each has its picture');
   const left = (selector) => page.$eval(selector, (e) => Math.round(e.getBoundingClientRect().left));

@@ -137,7 +137,7 @@ export class Cards {
     const card = this.#entry(key, () => make('div', 'card'));
     const app = this.#newest(action);
     const coming = action.status === 'running' ? this.#now?.project.apps.find((a) => a.name === action.data?.['app'] && !a.url) : undefined;
-    const state = JSON.stringify([this.#head(action), app?.url, app && this.#usedBy(app), coming && partOf(coming, this.#page.word), (action.data?.['tools'] ?? []).map((/** @type {any} */ t) => this.#has.has(t.id))]);
+    const state = JSON.stringify([this.#head(action), app?.url, app && this.#usedBy(app), coming && partOf(coming, this.#page.word), this.#isBuilt(action), (action.data?.['tools'] ?? []).map((/** @type {any} */ t) => this.#has.has(t.id))]);
     if (card.dataset['shown'] === state) return;
     Object.assign(card.dataset, { shown: state, status: action.status, tool: action.name, kind: KINDS[action.name] ?? '' });
     card.replaceChildren(make('p', 'head', this.#head(action)), ...(app ?? coming ? [this.#appCard(/** @type {App} */ (app ?? coming))] : this.#body(action)));
@@ -186,14 +186,32 @@ export class Cards {
     return status === 'done' ? word('done', { what }) : `${what}…`;
   }
 
+  /** Whether an app was begun after a call. @param {ToolAction} action */
+  #isBuilt({ id }) {
+    const { actions = [] } = this.#now ?? {};
+    return actions.slice(actions.findIndex((a) => a.id === id) + 1).some((a) => a.name === 'generate_app' && a.data?.['app']);
+  }
+
   /** @param {ToolAction} action @returns {HTMLElement[]} */
-  #body({ name, data }) {
+  #body(action) {
+    const { name, data } = action;
     if (!['search_tools', 'recommend_tools'].includes(name) || !data || data['error']) return [];
     /** @type {any[]} */
     const tools = data['tools'] ?? [];
     if (!tools.length) return [make('p', 'none', this.#page.word('nothing'))];
     const list = make('ul', 'cards');
-    list.append(...tools.map((t) => this.#tool(t)));
+    // Once an app is built of them, those that were not taken are behind a line.
+    const others = this.#isBuilt(action) ? tools.filter((t) => !this.#has.has(t.id)) : [];
+    list.append(...tools.filter((t) => !others.includes(t)).map((t) => this.#tool(t)));
+    if (others.length) {
+      const rest = make('details');
+      const inside = make('ul');
+      inside.append(...others.map((t) => this.#tool(t)));
+      rest.append(make('summary', '', this.#page.word(others.length < tools.length ? 'more tools' : others.length === 1 ? 'one tool' : 'some tools', { count: others.length })), inside);
+      const item = make('li', 'rest');
+      item.append(rest);
+      list.append(item);
+    }
     return [list];
   }
 

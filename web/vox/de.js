@@ -129,6 +129,7 @@ export const vox = {
   'tab studio': 'Werkzeuge',
   'tab files': 'Dateien',
   'tab versions': 'Versionen',
+  'more tools': '{count} weitere',
   'one tool': '{count} Werkzeug',
   'some tools': '{count} Werkzeuge',
   'one app': '{count} App',

@@ -129,6 +129,7 @@ export const vox = {
   'tab studio': 'Tools',
   'tab files': 'Files',
   'tab versions': 'Versions',
+  'more tools': '{count} more',
   'one tool': '{count} tool',
   'some tools': '{count} tools',
   'one app': '{count} app',
