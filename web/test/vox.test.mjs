@@ -358,7 +358,14 @@ look('on a phone the dock stays in sight over each sheet', { context: { viewport
   await page.click('text=A list for my family');
   await page.locator('.cards .tool button').first().click();
   await page.locator('.card[data-tool=add_tool][data-status=done]').waitFor({ state: 'attached' });
-  await page.click('#mute');
+  await page.locator('.turn.vox', { hasText: 'Added.' }).waitFor();
+  await says(page, 'Type, or use the microphone.');
+  const typed = await page.$$eval('.dock > *', (all) => all.filter((e) => e.checkVisibility()).map((e) => [e.id, e.getBoundingClientRect()]).map(([id, { x, width }]) => [id, Math.round(x + width / 2) - 195]));
+  const [[, orb], [, keyboard], [, end]] = typed;
+  assert.deepEqual(typed.map(([id]) => id), ['talk', 'keyboard', 'end'], 'one microphone');
+  assert.ok(Math.abs(keyboard + end) <= 1 && end > 40 && Math.abs(orb) <= 1, `one button on either side of the orb: ${typed}`);
+  await page.click('#talk');
+  await page.locator('#mute').waitFor();
   await awaitAnimations(page);
   const dock = () => page.$$eval('#talk, #mute, #end, #status', (all) => all.filter((e) => {
     const { x, y, width, height } = e.getBoundingClientRect();

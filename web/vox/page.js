@@ -509,6 +509,7 @@ function render(now) {
   $('open').hidden = $('project').hidden;
   const invited = isUnwished && state === 'listening' && sentences.includes('states listening') ? `${message} · ${word(isExample ? 'invite example' : 'invite')}` : message;
   showStatus({ canRetryMic, isBrief: sentences.includes('states mic none'), ...(leaving && !idle ? { text: word('again'), keys: [] } : { text: invited, keys: sentences }) }, mic);
+  if (!idle && mic === 'off') $('mute').hidden = true; // the orb opens the microphone
   say('recording', now.isRecorded ? word('recording') : '');
   const hears = ['live', 'silent', 'asking'].includes(mic);
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure' || (isPushToTalk && ['live', 'silent'].includes(mic));
