@@ -679,6 +679,8 @@ for (const [why, name, sentence] of [
     if (why !== 'refused') return;
     const middles = await page.$$eval('#orb, #end', (all) => all.map((e) => e.getBoundingClientRect()).map(({ x, width }) => Math.round(x + width / 2)));
     assert.deepEqual(middles, [640, 640], 'without the button for the microphone End stands below the orb');
+    await page.getByText('You can also type.').waitFor();
+    assert.equal(await page.locator('#tries button:visible').count(), 3, 'and the proposals stay');
     await page.click('#tryagain');
     await page.waitForFunction(() => window.asked === 2);
     await page.locator('#tryagain').waitFor();

@@ -91,6 +91,7 @@ export const vox = {
   reload: 'App neu laden',
   'phone width': 'Wie auf dem Telefon',
   'in a tab': 'In einem Tab öffnen',
+  'or type': 'Sie können auch tippen.',
   'try again': 'Noch einmal versuchen',
   newest: '↓ Neues',
   share: 'App teilen',

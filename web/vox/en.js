@@ -92,6 +92,7 @@ export const vox = {
   'phone width': 'As on a phone',
   'in a tab': 'Open in a tab',
   'try again': 'Try again',
+  'or type': 'You can also type.',
   newest: '↓ New',
   share: 'Share the app',
   'link copied': 'The address of the app is copied. Who has it can open the app.',
