@@ -272,6 +272,9 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     const crowd = await Promise.all(Array.from({ length: 9 }, () => caller(gateway.url)));
     await page.click('#whole >> text=Show all 9');
     await page.locator('#list tr[data-id]').nth(8).waitFor();
+    await page.setViewportSize({ width: 1440, height: 600 });
+    assert.ok(await page.evaluate(() => document.scrollingElement.scrollHeight <= innerHeight), 'only the lists scroll');
+    await page.setViewportSize({ width: 1440, height: 900 });
     assert.equal(await page.innerText('#list tr[data-id] td:nth-child(3)'), 'Connected', 'nothing was said yet');
     const numbers = await page.$eval('#words', (e) => getComputedStyle(e.appendChild(document.createElement('ol'))).listStyleType);
     assert.equal(numbers, 'decimal', 'numbered lists keep their numbers');
