@@ -4,7 +4,6 @@ import { make } from './dom.js';
 import { WHO, get, newChoice, newList, put } from './table.js';
 import { lengthOf, money, outcomeOf, seconds, when, where, who } from './words.js';
 
-
 /** @type {any[]} */
 let ended = [];
 /** @type {(all: any[]) => void} */

@@ -43,7 +43,7 @@ const capital = (/** @type {string} */ text) => text.charAt(0).toUpperCase() + t
 /** What has become of a conversation. @param {{outcome: string, failed?: boolean, reason?: string}} c */
 export const outcomeOf = ({ outcome, failed, reason }) => capital(failed ? reason || from({}, outcome) : reason && !outcome ? reason : from(OUTCOMES, outcome) || 'Ended');
 
-const date = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'short' });
+const date = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' });
 const hour = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit' });
 
 /** A time of today needs no date. @param {string} at */

@@ -218,9 +218,14 @@ test('one or two hours do not flatten the others in a chart', { timeout: 60_000 
     }
     const at = (ago) => new Date(Date.now() - ago * 3_600_000).toISOString();
     const hours = [9000, 500, 400, 450, 420, 480].map((latencyMs, i) => ({ at: at(6 - i), begun: 1, failed: 0, latencyMs, dollars: 0 }));
-    await page.route('**/ended', (route) => route.fulfill({ json: { conversations: [], steered: {}, hours } }));
+    const over = { id: 'OVER', door: 'sip', outcome: 'goodbye', startedAt: at(30), endedAt: at(29.9), turns: 1, tokens: 1 };
+    await page.route('**/ended', (route) => route.fulfill({ json: { conversations: [over], steered: {}, hours } }));
     await says(page, '#latency .beyond', /^Above the scale: 9\.0\ss at \d/);
     assert.equal(await page.innerText('#latency .most'), '500\u00a0ms');
+    for (const width of [1920, 1440, 1280, 1024]) {
+      await page.setViewportSize({ width, height: 900 });
+      assert.deepEqual(await page.$$eval('#past tr:not(.said) td.number', (all) => all.filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.textContent)), [], `a time of yesterday fits its column at ${width} px`);
+    }
   } finally {
     await page.quit();
   }
