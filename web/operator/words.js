@@ -40,8 +40,8 @@ export function ruleOf(rule) {
 
 const capital = (/** @type {string} */ text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-/** What has become of a conversation. @param {{outcome: string, failed?: boolean, reason?: string}} c */
-export const outcomeOf = ({ outcome, failed, reason }) => capital(failed ? reason || from({}, outcome) : reason && !outcome ? reason : from(OUTCOMES, outcome) || 'Ended');
+/** What has become of a conversation. @param {{outcome: string, failed?: boolean, reason?: string, steered?: {what: string}[]}} c */
+export const outcomeOf = ({ outcome, failed, reason, steered }) => outcome === 'goodbye' && steered?.some(({ what }) => what === 'end') ? 'Ended by an operator' : capital(failed ? reason || from({}, outcome) : reason && !outcome ? reason : from(OUTCOMES, outcome) || 'Ended');
 
 const date = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' });
 const hour = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit' });

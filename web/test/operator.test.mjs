@@ -132,7 +132,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       assert.match(await page.locator('#past .said').first().innerText(), /^Web page[^]*Agent: .*One moment, please\./);
       await past.locator('.pick').focus();
       await page.keyboard.press('Enter');
-      await says(page, '#what', /Outcome\s*Ended by the person/);
+      await says(page, '#what', /Outcome\s*Ended by an operator/);
       assert.equal(await past.getAttribute('aria-current'), 'true');
       await says(page, '#words .user', 'one two three <b>four</b>');
       await says(page, '#words .order', 'Somebody at this machine instructed: Offer a call back');
