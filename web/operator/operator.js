@@ -120,12 +120,12 @@ function showSessions(/** @type {{sessions: any[], silent?: number}} */ { sessio
 
 // --- how it is
 
-/** @param {string} list @param {[name: string, state: string, bad?: boolean|null, href?: string][]} lines null: it is not used @param {string} [none] what an empty list says */
+/** @param {string} list @param {[name: string, state: string, kind?: string, href?: string][]} lines `kind`: bad, warn, off (not used) or empty if well @param {string} [none] what an empty list says */
 function states(list, lines, none = '') {
   const ul = get(list);
   if (!lines.length && none) lines = [['', none]];
   while (ul.children.length > lines.length) ul.lastElementChild.remove();
-  lines.forEach(([name, state, bad = false, href = ''], i) => {
+  lines.forEach(([name, state, kind = '', href = ''], i) => {
     const li = ul.children[i] ?? ul.appendChild(make('li'));
     if (!li.firstChild) li.append(make('b'), make('span'), Object.assign(make('a', 'chip', 'Talk to it'), { target: '_blank', rel: 'noopener' }));
     const [b, span, a] = li.children;
@@ -134,17 +134,27 @@ function states(list, lines, none = '') {
     b.hidden = !name;
     a.hidden = !href;
     a.href = href;
-    li.className = bad ? 'bad' : bad === null ? 'off' : '';
+    li.className = kind;
   });
 }
 
 const BACKENDS = { gemini: 'Gemini', vertex: 'Gemini by Vertex AI', emulator: 'Emulator' };
 
+const isNearlyFull = (/** @type {any} */ { free, total }) => free < total / 20;
+
+/** Names all that is wrong in the head of the page, or says that all is well. */
+function showAlarms(/** @type {any} */ s) {
+  const bad = [s.unreached && `Gemini cannot be reached: ${s.unreached}`, s.redis === 'down' && 'Redis does not answer'].filter(Boolean);
+  const warnings = [!s.ready && 'The gateway takes no new calls', s.unrecorded && `${count(s.unrecorded)} recording${s.unrecorded === 1 ? '' : 's'} could not be written`, s.disks?.some(isNearlyFull) && 'A disk is nearly full',
+    ...s.agents.map((/** @type {any} */ a) => a.problem && `The agent ${a.name} cannot be loaded`)].filter(Boolean);
+  put(get('alive'), [...bad, ...warnings].join(' · ') || 'The gateway is up.');
+  get('alive').className = bad.length ? 'bad' : warnings.length ? 'warn' : '';
+}
+
 function showStatus(/** @type {any} */ s) {
   const up = Math.floor((Date.now() - Date.parse(s.startedAt)) / 60_000);
   const hours = up < 1 ? 'less than a minute' : up < 60 ? `${up} min` : `${Math.floor(up / 60)} h ${up % 60} min`;
-  put(get('alive'), s.unreached ? `Gemini cannot be reached: ${s.unreached}` : s.ready ? 'The gateway is up.' : 'The gateway takes no new calls.');
-  get('alive').classList.toggle('bad', Boolean(s.unreached));
+  showAlarms(s);
   get('of-whom').hidden = !s.redis;
   put(get('now'), count(s.now));
   put(get('begun'), count(s.today.begun));
@@ -154,20 +164,20 @@ function showStatus(/** @type {any} */ s) {
   put(get('refused'), count(refused));
   const ok = s.dials?.ok ?? 0;
   const failures = Object.entries(s.dialErrors ?? {}).sort((a, b) => b[1] - a[1]);
-  const failed = failures.map(([reason, n]) => `${count(n)} × ${reason.replace(/\.$/, '')}`);
+  const failed = failures.map(([reason, n]) => `${count(n)}\u00a0× ${reason.replace(/\.$/, '')}`);
   const lost = failures.reduce((all, [, n]) => all + n, 0); // of the same moment as the reasons
-  const dialled = [`${count(ok)} connection${ok === 1 ? '' : 's'} since start`, ...lost ? [`${count(lost)} failed: ${failed.join(', ')}`] : []].join('; ');
+  const dialled = [`${count(ok)} connection${ok === 1 ? '' : 's'} since start`, ...lost ? [`${count(lost)} of ${count(ok + lost)} dials failed: ${failed.join(', ')}`] : []].join('; ');
   states('health', [
-    ['Gateway', `${s.ready ? 'takes calls' : 'takes no new calls'}, up for ${hours}`, !s.ready],
-    [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, `${s.backend === 'emulator' ? 'no Gemini key; ' : ''}${dialled}`, lost > 0],
-    ['Refused', refused ? `since start: ${refusals.map(([rule, n]) => `${count(n)} × ${ruleOf(rule)}`).join(', ')}` : 'nobody since start', refused ? false : null],
-    ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'not used: this gateway is alone', s.redis ? s.redis === 'down' : null],
-    ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings ? `in ${s.recordings}` : 'off', s.recordings ? s.unrecorded > 0 : null],
-    ...(s.disks ?? []).map((/** @type {any} */ d) => [d.folder === s.recordings ? 'Disk of recordings' : 'Disk of call files', `${(d.free / 1e9).toFixed(1)} of ${(d.total / 1e9).toFixed(1)} GB free in ${d.folder}`, d.free < d.total / 20]),
+    ['Gateway', `${s.ready ? 'takes calls' : 'takes no new calls'}, up for ${hours}`, s.ready ? '' : 'warn'],
+    [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, `${s.unreached ? 'cannot be reached; ' : s.backend === 'emulator' ? 'no Gemini key; ' : ''}${dialled}`, s.unreached ? 'bad' : ''],
+    ['Refused', refused ? `since start: ${refusals.map(([rule, n]) => `${count(n)}\u00a0× ${ruleOf(rule)}`).join(', ')}` : 'nobody since start', 'off'],
+    ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'not used: this gateway is alone', !s.redis ? 'off' : s.redis === 'down' ? 'bad' : ''],
+    ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings ? `in ${s.recordings}` : 'off', !s.recordings ? 'off' : s.unrecorded ? 'warn' : ''],
+    ...(s.disks ?? []).map((/** @type {any} */ d) => [d.folder === s.recordings ? 'Disk of recordings' : 'Disk of call files', `${(d.free / 1e9).toFixed(1)} of ${(d.total / 1e9).toFixed(1)} GB free in ${d.folder}`, isNearlyFull(d) ? 'warn' : '']),
   ]);
   get('page').href = s.page;
   const talk = (/** @type {string} */ agent) => new URL(`?agent=${encodeURIComponent(agent)}`, s.page).href;
-  states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? '', Boolean(a.problem), a.problem ? '' : talk(a.name)]),
+  states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? '', a.problem ? 'bad' : '', a.problem ? '' : talk(a.name)]),
     'There are no agents: VOXGATE_AGENTS names no folder.');
 }
 

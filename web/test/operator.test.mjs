@@ -182,9 +182,9 @@ test('it says in words why Gemini was not reached, and keeps what is over after 
   socket.send(JSON.stringify({ type: 'CONNECT_GEMINI', payload: { initialConfig: {} } }));
   const page = await openPage({ url: privateAddress(alone), mic: 'none', browsers });
   try {
-    await says(page, '#health .bad', /failed: \d+ × connection refused/);
+    await says(page, '#health .bad', /failed: \d+\s× connection refused/);
     await says(page, '#alive.bad', /^Gemini cannot be reached: connection refused$/);
-    const [failed, ...reasons] = await page.$eval('#health .bad span', (e) => [.../(\d+) failed: (.*)/.exec(e.textContent)].slice(1).flatMap((s) => [...s.matchAll(/(\d+)(?= ×|$)/g)].map(([n]) => Number(n))));
+    const [failed, ...reasons] = await page.$eval('#health .bad span', (e) => [.../(\d+) of \d+ dials failed: (.*)/.exec(e.textContent)].slice(1).flatMap((s) => [...s.matchAll(/(\d+)(?=\s×|$)/g)].map(([n]) => Number(n))));
     assert.equal(failed, reasons.reduce((all, n) => all + n, 0), 'the reasons add up');
     await says(page, '#past tr', /Safari, iPhone · \w{4}.*connection refused/);
     await says(page, '#past .said', '127.0.0.1 · Web page');
@@ -246,6 +246,16 @@ test('what cannot be drawn is said, does not look like a dead gateway, and stops
       person.close();
       await page.unroute(`**/${path}`);
       await page.locator('#faults').waitFor({ state: 'hidden' });
+    }
+    const well = { ...await (await fetch(`${privateAddress(gateway)}status`)).json(), agents: [], disks: [] };
+    const alarms = [[{ redis: 'down' }, 'bad', 'Redis does not answer'], [{ ready: false }, 'warn', 'The gateway takes no new calls'], [{ unrecorded: 1, redis: 'down' }, 'bad', 'Redis does not answer · 1 recording could not be written'],
+      [{ disks: [{ folder, free: 1, total: 100 }] }, 'warn', 'A disk is nearly full'], [{ dials: { ok: 7 }, dialErrors: { refused: 1 } }, '', 'The gateway is up.']];
+    for (const [change, kind, text] of alarms) {
+      await page.route('**/status', (route) => route.fulfill({ json: { ...well, ...change } }));
+      await says(page, '#alive', new RegExp(`^${text}$`));
+      assert.equal(await page.getAttribute('#alive', 'class'), kind);
+      const rows = await page.$$eval('#health li', (all) => all.map((e) => e.className).filter((kind) => kind && kind !== 'off'));
+      assert.equal(rows.includes('bad') ? 'bad' : rows[0] ?? '', kind, `the head is as bad as the worst row: ${text}`);
     }
     await page.route('**/status', (route) => route.fulfill({ status: 500, json: { error: { message: 'The metrics cannot be read.' } } }));
     await says(page, '#faults', 'The metrics cannot be read.');
