@@ -77,6 +77,8 @@ function over(/** @type {string} */ why) {
   chosen.over = true;
   put(get('ended'), why);
   orders(false);
+  if (document.activeElement?.closest('#say, #orders')) get('one').focus({ preventScroll: true });
+  for (const part of ['say', 'orders']) get(part).hidden = true;
   hush();
 }
 

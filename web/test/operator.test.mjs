@@ -124,6 +124,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await page.click('#end .stop');
       await person.gets('GEMINI_DISCONNECTED');
       await says(page, '#ended', 'It has ended.');
+      assert.deepEqual(await page.$$eval('#say, #orders', (all) => all.map((e) => e.checkVisibility())), [false, false], 'nothing steers what has just ended');
       await page.click('#close'); // on a phone it lies over all
       await page.getByText('Nobody is talking.').waitFor();
       const past = page.locator('#past tr', { hasText: '127.0.0.1' }).first();
