@@ -14,6 +14,8 @@ const urlOf = (/** @type {string} */ id) => `v1/sessions/${encodeURIComponent(id
 
 /** @type {{id: string, isPast: boolean, socket: WebSocket | null, over: boolean, orders: number, sent: string[]} | null} `orders` are shown; `sent` are not listed by the gateway yet */
 let chosen = null;
+/** @type {Map<string, string[]>} what this page has ordered, by conversation */
+const ordered = new Map();
 /** @type {{running: any[], ended: any[], steered: Record<string, any[]>}} what the gateway has told last; `steered`: orders to conversations that run */
 let known = { running: [], ended: [], steered: {} };
 
@@ -22,10 +24,10 @@ export function open(c) {
   const isPast = Boolean(c.endedAt);
   if (chosen && chosen.id === c.id && chosen.isPast === isPast && (isPast || !chosen.over)) return;
   shut();
-  const mine = (chosen = { id: c.id, isPast, socket: isPast ? null : follow(c.id), over: isPast, orders: 0, sent: [] });
-  if (mine.socket) {
-    mine.socket.onmessage = ({ data }) => chosen === mine && take(JSON.parse(data));
-    mine.socket.onclose = () => chosen === mine && over('The connection to this conversation was lost. Choose it again.');
+  const now = (chosen = { id: c.id, isPast, socket: isPast ? null : follow(c.id), over: isPast, orders: 0, sent: [] });
+  if (now.socket) {
+    now.socket.onmessage = ({ data }) => chosen === now && take(JSON.parse(data));
+    now.socket.onclose = () => chosen === now && over('The connection to this conversation was lost. Choose it again.');
   }
   for (const part of ['words', 'events', 'tapes']) get(part).replaceChildren();
   for (const part of ['say', 'orders', 'log']) get(part).hidden = isPast;
@@ -121,8 +123,9 @@ function showOrders() {
   const given = known.steered[chosen?.id ?? ''] ?? known.ended.find((c) => c.id === chosen?.id)?.steered ?? [];
   for (; chosen && chosen.orders < given.length; chosen.orders++) {
     const order = given[chosen.orders];
-    const at = chosen.sent.indexOf(order.text);
-    if (at < 0) add(get('words'), make('p', 'order', orderLine(order)), (e) => Number(e.dataset.at) >= Date.parse(order.at));
+    const text = order.text || order.what;
+    const at = chosen.sent.indexOf(text);
+    if (at < 0) add(get('words'), make('p', 'order', orderLine(ordered.get(chosen.id)?.includes(text) ? { ...order, by: 'You' } : order)), (e) => Number(e.dataset.at) >= Date.parse(order.at));
     else chosen.sent.splice(at, 1);
   }
 }
@@ -168,6 +171,14 @@ function brief(/** @type {any} */ payload) {
   return text.slice(0, 300);
 }
 
+/** Shows an order of this page among the words at once: the gateway lists it later. */
+function noteOrder(/** @type {string} */ what, text = '') {
+  if (!chosen) return;
+  add(get('words'), make('p', 'order', orderLine({ at: new Date().toISOString(), by: 'You', what, text })));
+  chosen.sent.push(text || what);
+  ordered.set(chosen.id, [...ordered.get(chosen.id) ?? [], text || what]);
+}
+
 function send(/** @type {string} */ type, /** @type {object} */ payload = {}) {
   if (chosen?.socket?.readyState === WebSocket.OPEN) chosen.socket.send(JSON.stringify({ type, payload }));
 }
@@ -179,13 +190,15 @@ get('say').onsubmit = (/** @type {Event} */ e) => {
   e.preventDefault();
   const text = get('text').value.trim();
   if (!text) return;
-  add(get('words'), make('p', 'order', `${isExact() ? 'You had it say' : 'You instructed'}: ${text}`));
   const instruction = isExact() ? EXACTLY + text : text;
   send('RESPOND', { instruction });
-  chosen?.sent.push(instruction);
+  noteOrder('instruct', instruction);
   get('text').value = '';
 };
-get('interrupt').onclick = () => send('INTERRUPT');
+get('interrupt').onclick = () => {
+  send('INTERRUPT');
+  noteOrder('interrupt');
+};
 
 function close() {
   const row = [...document.querySelectorAll('tr[data-id]')].find((e) => e instanceof HTMLElement && e.dataset['id'] === chosen?.id);
@@ -197,11 +210,12 @@ get('close').onclick = close;
 get('one').addEventListener('keydown', (/** @type {KeyboardEvent} */ e) => e.key === 'Escape' && close());
 
 async function end() {
-  const mine = chosen;
-  if (!mine) return;
+  const asked = chosen;
+  if (!asked) return;
   get('end').replaceChildren();
-  const answer = await ask(urlOf(mine.id), 'DELETE').catch(() => null);
-  if (chosen !== mine || mine.over) return; // it may have ended before the answer came
+  noteOrder('end');
+  const answer = await ask(urlOf(asked.id), 'DELETE').catch(() => null);
+  if (chosen !== asked || asked.over) return; // it may have ended before the answer came
   put(get('ended'), answer?.ok ? 'It ends after the sentence that is being said.' : answer ? await sentence(answer) : 'The gateway does not answer.');
   if (!answer?.ok) get('end').replaceChildren(twice('End', end));
 }
@@ -209,10 +223,10 @@ async function end() {
 /** An <audio> can show no key: it gets a ticket. */
 get('listen').onclick = async () => {
   if (get('listen').ariaPressed === 'true') return hush();
-  const mine = chosen;
-  if (!mine) return;
-  const answer = await ask(`${urlOf(mine.id)}/ticket`).catch(() => null);
-  if (!answer?.ok || chosen !== mine) return;
+  const asked = chosen;
+  if (!asked) return;
+  const answer = await ask(`${urlOf(asked.id)}/ticket`).catch(() => null);
+  if (!answer?.ok || chosen !== asked) return;
   get('listen').ariaPressed = 'true';
   get('sound').src = `listen/${(await answer.json()).ticket}`;
   get('sound').play().catch(() => {});

@@ -59,7 +59,7 @@ export function lengthOf({ startedAt, endedAt }) {
 export const EXACTLY = 'Say exactly this, and nothing else: ';
 
 /** An order, in words for people. @param {any} order */
-export const orderLine = ({ at, by, what, text }) => `${when(at)} ${by || 'Somebody at this machine'} ${from(ORDERS, what)}${text ? `: ${text}` : ''}`.replace(`instructed: ${EXACTLY}`, 'had it say: ');
+export const orderLine = ({ at, by, what, text }) => `${when(at)} ${by || 'An operator'} ${from(ORDERS, what)}${text ? `: ${text}` : ''}`.replace(`instructed: ${EXACTLY}`, 'had it say: ');
 
 const BROWSERS = [['Edg/', 'Edge'], ['OPR/', 'Opera'], ['Firefox/', 'Firefox'], ['FxiOS/', 'Firefox'], ['CriOS/', 'Chrome'], ['HeadlessChrome/', 'Chrome'], ['Chrome/', 'Chrome'], ['Safari/', 'Safari']];
 const SYSTEMS = [['iPhone', 'iPhone'], ['iPad', 'iPad'], ['Android', 'Android'], ['Windows', 'Windows'], ['Mac OS', 'Mac'], ['CrOS', 'Chromebook'], ['Linux', 'Linux']];

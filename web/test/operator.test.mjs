@@ -86,6 +86,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await says(page, `[data-id="${person.id}"] + .said span`, /^Agent: You said: one/);
       await page.click('#interrupt');
       assert.equal((await person.gets('INTERRUPTED')).by, 'client');
+      await says(page, '#words .order', 'You interrupted the answer');
 
       await page.fill('#text', 'Offer a call back');
       await page.press('#text', 'Enter');
@@ -97,6 +98,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await says(page, '#words .order', /: Mention the garden$/);
       colleague.terminate();
       assert.equal(await page.locator('#words .order', { hasText: 'Offer a call back' }).count(), 1, 'my own orders are not listed twice');
+      assert.equal(await page.locator('#words .order', { hasText: 'interrupted' }).count(), 1);
       await page.click('summary');
       await says(page, '#events li', 'interrupted');
       await says(page, '#words .assistant.final', 'Mention the garden'); // to its end: what is not heard is not kept
@@ -136,7 +138,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await says(page, '#what', /Outcome\s*Ended by an operator/);
       assert.equal(await past.getAttribute('aria-current'), 'true');
       await says(page, '#words .user', 'one two three <b>four</b>');
-      await says(page, '#words .order', 'Somebody at this machine instructed: Offer a call back');
+      await says(page, '#words .order', 'You instructed: Offer a call back');
       await says(page, '#words .order', 'ended it');
       assert.deepEqual(await page.$$eval('#say, #orders, #log', (all) => all.map((e) => e.checkVisibility())), [false, false, false], 'nothing steers what is over');
       await page.click('#tapes button');
