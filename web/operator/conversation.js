@@ -62,6 +62,8 @@ async function read(c) {
 function showTranscript(/** @type {any[]} */ entries) {
   get('words').replaceChildren();
   entries.forEach((e, i) => words({ role: e.role, turn: -1 - i, text: e.content + (e.cut ? ' …' : ''), final: true, at: e.timestamp }));
+  const [newest, last] = [entries.at(-1), get('words').lastElementChild];
+  if (newest && !newest.cut && !chosen?.isPast) last.dataset.begin = newest.content; // it may not be all of that turn
   if (chosen) chosen.orders = 0;
   showOrders();
 }
@@ -136,9 +138,19 @@ function add(/** @type {HTMLElement} */ list, /** @type {HTMLElement} */ e, isLa
   while (list.children.length > MOST) list.firstElementChild?.remove();
 }
 
+const letters = (/** @type {string} */ text) => text.replace(/\s+/g, '');
+
 /** Words of a turn: a piece that grows the newest line, or with final all of it. @param {{role: string, turn: number, text: string, final?: boolean, at?: number}} t `at`: ms since 1970 */
 function words({ role, turn, text, final, at }) {
   const list = get('words');
+  const last = [...list.querySelectorAll('.turn')].at(-1);
+  if (last?.dataset.begin !== undefined && last.matches(`.${role}`)) {
+    const isItsTurn = !final || letters(text).startsWith(letters(last.dataset.begin));
+    if (!isItsTurn) last.children[1].textContent = last.dataset.begin;
+    last.dataset.of = isItsTurn ? `${role} ${Number(turn)}` : '';
+    last.classList.toggle('final', !isItsTurn);
+    if (final) delete last.dataset.begin;
+  }
   let p = list.querySelector(`p[data-of="${role} ${Number(turn)}"]:not(.final)`);
   if (!p) {
     p = make('p', `turn ${role}`);

@@ -351,6 +351,11 @@ test('both sides can be heard', { timeout: 60_000 }, async () => {
     }
     await page.click('#listen');
     assert.equal(await page.getAttribute('#listen', 'aria-pressed'), 'false');
+    await page.click('#close');
+    await page.click(`[data-id="${person.id}"] button`);
+    await says(page, '#words .assistant:not(.final)', 'You said: word'); // opened in mid-answer
+    await says(page, '#words .assistant.final', 'You said: word');
+    assert.deepEqual(await page.$$eval('#words .assistant', (all) => all.map((e) => e.textContent.trim())), [`Agent: You said: ${long}`], 'the answer is one line');
     assert.deepEqual(page.complaints, []);
   } finally {
     person.close();
