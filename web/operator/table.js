@@ -91,7 +91,7 @@ export function newList(table, more, columns, { open, less, decorate, silent }) 
     const [place, words] = said?.querySelector('p')?.children ?? [];
     put(place?.firstElementChild, where(c));
     put(place?.lastElementChild, less(c) ? ` · ${less(c)}` : '');
-    put(words, newestOf(c.newest) || silent);
+    put(words, (c.failed && c.reason) || newestOf(c.newest) || silent);
     if (row) decorate(row, c);
   };
   const draw = (/** @type {any[]} */ all) => {
