@@ -105,7 +105,7 @@ export function showCharts(hours) {
     tr.append(Object.assign(document.createElement('th'), { textContent: first, scope: cell === 'td' ? 'row' : 'col' }), ...rest.map((text) => Object.assign(make(cell, 'number', text), cell === 'th' && { scope: 'col' })));
     return tr;
   };
-  get('hours').querySelector('table').replaceChildren(row(['Hour', ...FIGURES.map((f) => f.name.split(' ')[0] ?? '')], 'th'),
+  get('hours').querySelector('table').replaceChildren(row(['Hour', 'Begun', ...FIGURES.slice(1).map((f) => f.name.split(' ')[0] ?? '')], 'th'),
     ...hours.toReversed().map((h) => row([time.format(Date.parse(h.at)), ...FIGURES.map((f) => f.words(Number(h[f.of] ?? 0)))])));
   get('charts').hidden = !hours.length;
 }
