@@ -66,8 +66,9 @@ export function newList(table, more, columns, { open, less, decorate, silent }) 
   const sort = sortable(table, columns, () => draw(items));
   const body = /** @type {HTMLTableSectionElement} */ (table.tBodies[0]);
   more.onclick = () => {
-    isWhole = true;
+    isWhole = !isWhole;
     draw(items);
+    more.scrollIntoView({ block: 'nearest' });
   };
 
   const newRows = (/** @type {string} */ id) => {
@@ -98,9 +99,9 @@ export function newList(table, more, columns, { open, less, decorate, silent }) 
     items = all;
     table.hidden = !items.length;
     const wide = [...table.tHead?.rows[0]?.cells ?? []].filter((head) => head.checkVisibility()).length; // a column that is hidden would take room
-    more.hidden = isWhole || items.length <= FEW;
-    put(more, `Show all ${items.length}`);
-    const listed = more.hidden ? sort(items) : sort(items).slice(0, FEW);
+    more.hidden = items.length <= FEW;
+    put(more, isWhole ? 'Show fewer' : `Show all ${items.length}`);
+    const listed = isWhole ? sort(items) : sort(items).slice(0, FEW);
     for (const [id, both] of rows) {
       if (listed.some((c) => c.id === id)) continue;
       for (const row of both) row.remove();

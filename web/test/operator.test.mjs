@@ -299,6 +299,9 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     for (const one of crowd) one.send('DISCONNECT_GEMINI');
     await page.click('#rest');
     assert.ok((await column('#past', 1)).length > 8, 'all are shown');
+    await page.click('#rest >> text=Show fewer');
+    assert.equal((await column('#past', 1)).length, 8);
+    await page.click('#rest');
     assert.ok(await page.$eval('#over', (e) => e.scrollHeight <= e.clientHeight), 'no row is cut');
     for (const [width, height] of [[1440, 900], [1280, 720], [1280, 500], [390, 844], [320, 568]]) {
       await page.setViewportSize({ width, height });
