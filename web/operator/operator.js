@@ -25,7 +25,7 @@ async function look() {
     seen = Date.now();
     gone(false);
     draw('totals and health', () => showStatus(status));
-    if (status.keyed && !keyOf()) wantKey('One that may “sessions:all” sees every conversation: gateway key new --may sessions:all,listen NAME');
+    if (status.keyed && !keyOf()) wantKey('');
     else if (!keyOf() || keyOf() !== barred) await lookAtSessions();
     faults.delete('answer');
   } catch (e) {
