@@ -144,9 +144,9 @@ const isNearlyFull = (/** @type {any} */ { free, total }) => free < total / 20;
 
 /** Names all that is wrong in the head of the page, or says that all is well. */
 function showAlarms(/** @type {any} */ s) {
-  const bad = [s.unreached && `Gemini cannot be reached: ${s.unreached}`, s.redis === 'down' && 'Redis does not answer'].filter(Boolean);
-  const warnings = [!s.ready && 'The gateway takes no new calls', s.unrecorded && `${count(s.unrecorded)} recording${s.unrecorded === 1 ? '' : 's'} could not be written`, s.disks?.some(isNearlyFull) && 'A disk is nearly full',
+  const bad = [s.unreached && `Gemini cannot be reached: ${s.unreached}`, s.redis === 'down' && 'Redis does not answer',
     ...s.agents.map((/** @type {any} */ a) => a.problem && `The agent ${a.name} cannot be loaded`)].filter(Boolean);
+  const warnings = [!s.ready && 'The gateway takes no new calls', s.unrecorded && `${count(s.unrecorded)} recording${s.unrecorded === 1 ? '' : 's'} could not be written`, s.disks?.some(isNearlyFull) && 'A disk is nearly full'].filter(Boolean);
   put(get('alive'), [...bad, ...warnings].join(' · ') || 'The gateway is up.');
   get('alive').className = bad.length ? 'bad' : warnings.length ? 'warn' : '';
 }

@@ -251,13 +251,13 @@ test('what cannot be drawn is said, does not look like a dead gateway, and stops
       await page.locator('#faults').waitFor({ state: 'hidden' });
     }
     const well = { ...await (await fetch(`${privateAddress(gateway)}status`)).json(), agents: [], disks: [] };
-    const alarms = [[{ redis: 'down' }, 'bad', 'Redis does not answer'], [{ ready: false }, 'warn', 'The gateway takes no new calls'], [{ unrecorded: 1, redis: 'down' }, 'bad', 'Redis does not answer · 1 recording could not be written'],
+    const alarms = [[{ agents: [{ name: 'desk', problem: 'desk.md:1' }] }, 'bad', 'The agent desk cannot be loaded'], [{ redis: 'down' }, 'bad', 'Redis does not answer'], [{ ready: false }, 'warn', 'The gateway takes no new calls'], [{ unrecorded: 1, redis: 'down' }, 'bad', 'Redis does not answer · 1 recording could not be written'],
       [{ disks: [{ folder, free: 1, total: 100 }] }, 'warn', 'A disk is nearly full'], [{ dials: { ok: 7 }, dialErrors: { refused: 1 } }, '', 'The gateway is up.']];
     for (const [change, kind, text] of alarms) {
       await page.route('**/status', (route) => route.fulfill({ json: { ...well, ...change } }));
       await says(page, '#alive', new RegExp(`^${text}$`));
       assert.equal(await page.getAttribute('#alive', 'class'), kind);
-      const rows = await page.$$eval('#health li', (all) => all.map((e) => e.className).filter((kind) => kind && kind !== 'off'));
+      const rows = await page.$$eval('.states li', (all) => all.map((e) => e.className).filter((kind) => kind && kind !== 'off'));
       assert.equal(rows.includes('bad') ? 'bad' : rows[0] ?? '', kind, `the head is as bad as the worst row: ${text}`);
     }
     await page.route('**/status', (route) => route.fulfill({ status: 500, json: { error: { message: 'The metrics cannot be read.' } } }));
