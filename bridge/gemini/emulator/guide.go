@@ -251,19 +251,19 @@ func (s *session) isGuide() bool {
 // explain says what the guide understands, in the language of the user's sentences or, before the first one, of the
 // session. key is a key of comments.
 func (s *session) explain(key string) error {
-	said := s.userSentences()
-	text := commentIn(isGerman(said...) || len(said) == 0 && strings.HasPrefix(s.setup.Language, "de"), key)
+	sentences := s.userSentences()
+	text := commentIn(isGerman(sentences...) || len(sentences) == 0 && strings.HasPrefix(s.setup.Language, "de"), key)
 	return s.speak(text, text, false)
 }
 
 // userSentences returns the sentences that the user has said and typed in this session.
-func (s *session) userSentences() (said []string) {
+func (s *session) userSentences() (sentences []string) {
 	for _, t := range s.history {
 		if t.Role == "user" {
-			said = append(said, t.Text)
+			sentences = append(sentences, t.Text)
 		}
 	}
-	return said
+	return sentences
 }
 
 // answerAsGuide answers a sentence with a function call. It does nothing, and returns false, if the session does not
