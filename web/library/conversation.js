@@ -277,8 +277,16 @@ export class VoxgateConversation extends Base {
     keepName();
     this.#ready = speak({ talk: words, states, errors }, read).then(() => this.#render());
     const { resume } = this.#asked();
-    if (resume && !this.source && !this.#session) this.#left = resumable(resume);
-    for (const turn of this.#left?.turns ?? []) this.#turn(turn);
+    if (resume && !this.source) this.recall(resumable(resume));
+    else this.#render();
+  }
+
+  /** Shows what was said before the page was loaded again; the next session goes on with it. @internal @param {ReturnType<typeof resumable>} left */
+  recall(left) {
+    if (!this.#session) {
+      this.#left = left;
+      for (const turn of left?.turns ?? []) this.#turn(turn);
+    }
     this.#render();
   }
 
@@ -310,6 +318,10 @@ export class VoxgateConversation extends Base {
   /** @param {Session} session @param {readonly Turn[]} known */
   #follow(session, known) {
     this.#leaveSession();
+    if (this.#left) { // its turns come with the session
+      for (const line of this.#lines.values()) line.remove();
+      this.#left = undefined;
+    }
     this.#session = session;
     this.#known = known;
     if (!known.length) this.#talked = 0;
@@ -336,11 +348,6 @@ export class VoxgateConversation extends Base {
    */
   async start(said, known = []) {
     if (this.#session && this.#session.state !== 'closed') return;
-    if (this.#left) { // its turns come with the session
-      for (const line of this.#lines.values()) line.remove();
-      this.#lines = new Map();
-      this.#left = undefined;
-    }
     const { config, ...rest } = this.#asked();
     const wished = { ...rest, config: withHistory(config, known), ...(said && { mic: false }) };
     const { source } = this;

@@ -16,7 +16,7 @@ import { absenceOf, cutOf, hasUser, isMomentary, MOMENT, muteOf, nameOfDefault, 
 import { callIt, fill, language, speak } from './strings.js';
 import { suggestionsFrame } from './suggestions.js';
 import { markUnheard } from './unheard.js';
-import { open } from './voxgate.js';
+import { open, resumable } from './voxgate.js';
 
 /**
  * @import { Piece } from './markdown.js'
@@ -41,6 +41,7 @@ class Talk {
   begunAt = 0; // ms since 1970, the newest
   /** @type {readonly Turn[]} what the session goes on with */ #known = [];
   /** @type {readonly Turn[]|undefined} the session's part of `seen.turns` */ #sessionTurns;
+  /** @type {ReturnType<typeof resumable>} what was said before the page was loaded again; the next session goes on with it */ left;
   /** @type {Set<string>} turns that were typed without a connection, and that the gateway does not have */ unsent = new Set();
   /** @type {{call: ToolCall, after: string|undefined}[]} with the turn that they follow */ tools = [];
   seen = NOBODY;
@@ -51,6 +52,12 @@ class Talk {
   };
 
   get = () => this.seen;
+
+  /** Shows the conversation that a reload has interrupted. @param {string} name of `resume` */
+  recall = (name) => {
+    this.left = this.#session ? undefined : resumable(name);
+    if (this.left) this.see({ turns: this.left.turns });
+  };
 
   /** @param {Partial<Options>} [more] */
   start = (more) => this.#open(more, []);
@@ -96,7 +103,7 @@ class Talk {
       this.ended = why;
       this.see(['closed', 'aborted'].includes(why.code) ? {} : { error: why });
     });
-    this.ended = undefined;
+    this.ended = this.left = undefined;
     this.begunAt = Date.now();
     this.unsent = new Set();
     this.tools = [];
@@ -151,7 +158,7 @@ function useTalk() {
 /** @param {Options & {children?: import('react').ReactNode}} props */
 export function VoxgateProvider({ children, ...options }) {
   const [talk] = useState(() => new Talk());
-  const { lang, strings, who } = options;
+  const { lang, strings, who, resume } = options;
   if (who) callIt(who); // what is shown before the conversation has the name, too
   useEffect(() => {
     talk.options = options; // of the next conversation
@@ -159,6 +166,9 @@ export function VoxgateProvider({ children, ...options }) {
   useEffect(() => {
     speak({ talk: buttons, states, errors, canvas: words }, { ...(lang && { lang }), ...(strings && { strings }) }).then(() => talk.see());
   }, [talk, lang, strings]);
+  useEffect(() => {
+    if (resume) talk.recall(resume);
+  }, [talk, resume]);
   useEffect(() => () => void talk.end(), [talk]);
   return h(Context.Provider, { value: talk }, children);
 }
@@ -205,11 +215,13 @@ export function Orb(props) {
 export function Conversation(props) {
   const talk = useTalk();
   const { session } = useVoxgate();
+  const { left } = talk;
   const element = useRef(/** @type {any} */ (null));
   useEffect(() => {
     element.current.source = talk;
     if (session) element.current.session = session;
-  }, [talk, session]);
+    else if (left) element.current.recall(left);
+  }, [talk, session, left]);
   return h('voxgate-conversation', { ...props, ref: element });
 }
 
@@ -226,7 +238,7 @@ export function Status({ offers = OFFERS.react, onChooseMicrophone, children, ..
     const timer = isAway ? setInterval(() => count((n) => n + 1), SECOND) : undefined;
     return () => clearInterval(timer);
   }, [isAway]);
-  const { text, keys, canRetryMic, isBrief, next } = statusOf(situationOf(session, { offers, ...(hasUser(turns) && { hasTyped: true }) }, talk.ended));
+  const { text, keys, canRetryMic, isBrief, next } = statusOf(situationOf(session, { offers, ...(talk.left && { resumable: true }), ...(hasUser(turns) && { hasTyped: true }) }, talk.ended));
   const canGoOn = talk.ended && next && turns.length > 0;
   const [first, rest] = splitStatus(text);
   const absence = absenceOf(away);

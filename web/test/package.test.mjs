@@ -239,6 +239,12 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     await page.getByLabel('Message').fill('Once more');
     await page.keyboard.press('Enter'); // without a microphone
     await page.locator('[data-role=model]', { hasText: 'Once more' }).waitFor();
+    await page.reload();
+    await page.getByText('Your conversation is kept.').waitFor();
+    assert.equal(await page.locator('[data-role=user]', { hasText: 'Once more' }).count(), 1, 'what was said is in sight before the conversation goes on');
+    await page.getByRole('button', { name: 'Start' }).click();
+    await page.getByText('Listening').waitFor();
+    assert.equal(await page.locator('[data-role=user]', { hasText: 'Once more' }).count(), 1, 'and once');
   });
 });
 
@@ -266,6 +272,12 @@ test('the first page of the documentation works as it stands, and says why it ca
     await page.keyboard.press('Enter');
     await page.locator('.log .model').waitFor();
     assert.deepEqual(await findBarriers(page, 'voxgate-conversation'), []);
+    await page.reload();
+    await page.getByText('Your conversation is kept.').waitFor();
+    assert.ok(await page.locator('.log .user').isVisible(), 'what was said is in sight before the conversation goes on');
+    await page.getByRole('button', { name: 'Start' }).click();
+    await page.getByText('Listening').waitFor();
+    assert.deepEqual([await page.locator('.log .user').count(), await page.locator('.log .rule').count()], [1, 0], 'and once');
     await page.getByRole('button', { name: 'End', exact: true }).click();
     await page.getByRole('button', { name: 'Go on' }).click();
     await page.getByText('Listening').waitFor();

@@ -47,13 +47,13 @@ function CopyButton() {
 }
 
 export function App() {
-  const { state, mic, turns, start, end, send, interrupt } = useVoxgate();
+  const { state, mic, session, turns, start, end, send, interrupt } = useVoxgate();
   const [text, setText] = useState('');
   const [isAway, setAway] = useState(false);
   const thread = useRef<HTMLElement>(null);
   const devices = useRef<HTMLElement>(null);
   const on = state !== 'closed';
-  const over = !on && turns.length > 0;
+  const over = Boolean(session) && !on && turns.length > 0; // without a session they are those of a reload
   const submit = (event: FormEvent) => {
     event.preventDefault();
     if (text.trim()) send(text.trim());
