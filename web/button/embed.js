@@ -259,7 +259,7 @@ export class VoxgateTalk extends HTMLElement {
     const retry = /** @type {HTMLElement|null} */ (this.#small.querySelector('.retry'));
     if (mute && retry && session && this.#words) {
       const { away } = session;
-      mute.hidden = !this.#words.isMomentary(away); // nobody is heard
+      mute.hidden = !this.#words.isMomentary(away); // the microphone is not heard then
       retry.hidden = !mute.hidden;
       if (away && retry.hidden) setTimeout(() => this.#showSmall(), this.#words.MOMENT);
       mute.ariaLabel = mute.title = this.#words.muteOf(session.mic);

@@ -19,7 +19,7 @@ const ordered = new Map();
 /** @type {{running: any[], ended: any[], steered: Record<string, any[]>}} what the gateway has told last; `steered`: orders to conversations that run */
 let known = { running: [], ended: [], steered: {} };
 
-/** Shows a conversation that runs, or one that is over. @param {any} c */
+/** Shows a running or an ended conversation. @param {any} c */
 export function open(c) {
   const isPast = Boolean(c.endedAt);
   if (chosen && chosen.id === c.id && chosen.isPast === isPast && (isPast || !chosen.over)) return;

@@ -48,7 +48,7 @@ export function put(/** @type {Element | null | undefined} */ e, /** @type {stri
 }
 
 /**
- * Makes a table a list of conversations. Each has a row, whose first cell has the name, and a row with whence it comes and what was said last. A click on either, or
+ * Makes a table a list of conversations. Each has a row, whose first cell has the name, and a row with its origin and its newest words. A click on either, or
  * Enter on the name, opens it. Only the first rows are shown until all are asked for. Rows stay while their conversations are listed.
  * @param {HTMLTableElement} table
  * @param {HTMLButtonElement} more shows all rows
@@ -127,7 +127,7 @@ export function newList(table, more, columns, { open, less, decorate, silent }) 
 export const WHO = { text: who };
 
 /**
- * A group of buttons of which one is chosen.
+ * A group of buttons for one choice.
  * @param {HTMLElement} group has its value in `dataset.value`
  * @param {() => void} onChange
  */

@@ -268,7 +268,7 @@ function over(whose, why) {
   glide(render);
 }
 
-/** The address names an agent that the gateway has not: the page stops calling it by that name, and offers what there is. @param {string} name */
+/** The address names an unknown agent: the page stops calling it by that name, and links to the page without an agent. @param {string} name */
 function nobodyAnswers(name) {
   callAgent();
   const title = /** @type {HTMLElement} */ ($('empty').querySelector('h2'));

@@ -74,7 +74,7 @@ export async function openSettings(page) {
   showLevel(sheet, page.level);
 }
 
-/** A list of the sections, which leads to them and marks the one that is read. It is shown where there is room. @param {HTMLElement} list @param {HTMLElement} pane */
+/** A list of the sections, which leads to them and marks the section in sight. It is shown where there is room. @param {HTMLElement} list @param {HTMLElement} pane */
 function listSections(list, pane) {
   const all = /** @type {HTMLElement[]} */ ([...pane.children]);
   const marked = list.querySelector('[aria-current]')?.textContent;

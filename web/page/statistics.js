@@ -94,7 +94,7 @@ export async function measure(session, before = {}) {
 /** @param {number} ms */
 const inSeconds = (ms) => `${(ms / 1_000).toLocaleString(language(), ms < 1_000 ? { minimumFractionDigits: 2, maximumFractionDigits: 2 } : { minimumFractionDigits: 1, maximumFractionDigits: 1 })} s`;
 
-/** What is too short for that is no zero. @param {number} ms */
+/** A value that is too short to be shown is not shown as zero. @param {number} ms */
 const partInSeconds = (ms) => (ms < SHORTEST ? fill(words['under'], { time: inSeconds(SHORTEST) }) : inSeconds(ms));
 const SHORTEST = 10; // ms
 

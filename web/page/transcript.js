@@ -42,7 +42,7 @@ export class Transcript {
   #copy;
   /** @type {WeakMap<Element, string>} what elements show: the same words may come with another position of the voice */ #texts = new WeakMap();
   #spoke = 0; // ms since 1970, the last turn
-  #keptAt = 0; // ms since 1970, the kept line that is being shown; 0: none is
+  #keptAt = 0; // ms since 1970, of the kept line that is being shown; 0 if none is
   /** @type {HTMLElement|undefined} */ #answer; // the newest of the present conversation
   /** @type {HTMLElement|undefined} */ #sources; // came before the answer that they belong to
 

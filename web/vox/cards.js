@@ -296,7 +296,7 @@ function wordsOf({ text, cutBy }) {
   return rest.trim().split(/\s+/).length < (whole ? 3 : FEW) ? whole : `${whole}${rest.replace(/[\s,;:–—]+$/, '')}…`;
 }
 
-/** What the person is told of a cut: they know what they have typed or pressed. @param {TranscriptEntry} entry */
+/** The mark of a cut answer. It has none if the person typed or pressed something: they know that. @param {TranscriptEntry} entry */
 const markOf = ({ cutBy }) => (cutBy === 'answer' ? undefined : cutBy);
 
 /** An app as it looks, small. It is foreign code, as in the project's frame. @param {string} [url] */

@@ -86,7 +86,7 @@ const chosen = () => /** @type {HTMLInputElement} */ (document.querySelector('[n
 let reasons;
 /** @type {Promise<void>|undefined} */
 let loading;
-/** Loads what is said of the tools, which nobody needs before the first one is shown. */
+/** Loads the descriptions of the tools, which are not needed before the first tool is shown. */
 const loadReasons = () => (loading ??= import('./tools.en.js').then(async ({ tools }) => {
   await speak({ tools }, {}, { de: () => import('./tools.de.js') });
   reasons = tools;
@@ -520,7 +520,7 @@ function render(now) {
   label(mute, does);
   mute.title = `${does} (M)`;
   label($('talk'), idle ? word('talk') : now.isVoxSpeaking ? fill(states['interrupt']) : does);
-  // Grey is who has muted themselves; without a microphone the orb can still be pressed to speak.
+  // Only a muted microphone makes the orb grey; without one it can still be pressed to speak.
   const look = idle ? 'ready' : questions.length ? 'asking' : state === 'ready' ? (hears && isMuted && !isPushToTalk ? 'muted' : 'ready') : state;
   if (orb.getAttribute('state') !== look) orb.setAttribute('state', look);
   $('setup-note').hidden = idle;

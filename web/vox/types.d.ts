@@ -93,7 +93,7 @@ export interface App {
   /** The version that is shown, counted from 1. */
   version: number;
   versions: AppVersion[];
-  /** The version was chosen without a connection; the gateway is told of it with the next one. */
+  /** The version was chosen without a connection; it is sent to the gateway with the next one. */
   isUnsent?: boolean;
 }
 

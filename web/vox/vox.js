@@ -246,7 +246,7 @@ export class VoxLive extends EventTarget {
     return true;
   };
 
-  /** A version that was chosen by a button stands among the calls as one that was chosen by voice, once if several follow one another. @param {App} app */
+  /** Records a version that was chosen by a button among the calls, as if it were chosen by voice; several in a row are one call. @param {App} app */
   #recordSwitch({ name, title, url, files, version }) {
     const { actions, transcript } = this.#now;
     const at = transcript.length;
