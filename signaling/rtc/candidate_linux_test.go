@@ -109,7 +109,7 @@ func TestOnlyPublicCandidatesAreTried(t *testing.T) {
 	if !good.receivedWithin(10 * time.Second) { // before the phone connects: after that no more candidates are tried
 		t.Errorf("nothing was sent to %s", good.name) // otherwise the rest proves nothing
 	}
-	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+	phone.setAnswer(answer)
 	<-connected
 	for _, e := range traps[:len(traps)-1] {
 		if e.receivedWithin(100 * time.Millisecond) {

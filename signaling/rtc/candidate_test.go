@@ -123,7 +123,7 @@ func TestNoTCPDialToCandidates(t *testing.T) {
 	)
 	p, answer := newPeerAt(t, Options{TCP: listen(t, "127.0.0.1:0")}, phone.offer())
 	must(t, p.AddCandidate(fmt.Sprintf("candidate:1 1 tcp 1 127.0.0.1 %d typ host tcptype passive", listener.Addr().(*net.TCPAddr).Port)))
-	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+	phone.setAnswer(answer)
 	awaitCondition(t, func() bool { return p.pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
 	must(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(50*time.Millisecond)))
 	if conn, err := listener.Accept(); err == nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pion/rtp"
-	"github.com/pion/webrtc/v4"
 
 	"voxgate/internal/testkit/mediatest"
 	"voxgate/internal/testkit/rtctest"
@@ -62,8 +61,9 @@ func changeDirections(t *testing.T, directions ...string) {
 		}
 		// The phone's own connection is not changed: its handling of directions is not tested.
 		own := strings.ReplaceAll(answer, "a="+want+"\r\n", "a=sendrecv\r\n")
-		must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: own}))
+		phone.setAnswer(own)
 		<-connected
+		phone.awaitReceivers()
 		exchangeAudio(t, phone, p, session, d)
 	}
 }
@@ -174,8 +174,9 @@ func holdAndResume(t *testing.T, holds []string, change func(phone *client, offe
 	offer := phone.offer()
 	p, answer, connected := newAnsweredPeer(t, session, offer)
 	voice := sourceOf(answer)
-	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+	phone.setAnswer(answer)
 	<-connected
+	phone.awaitReceivers()
 	exchangeTones(t, phone, p, session)
 	for i, direction := range append(holds, "sendrecv") {
 		offer := strings.ReplaceAll(phone.offer(), "a=sendrecv", "a="+direction)
@@ -199,8 +200,9 @@ func holdAndResume(t *testing.T, holds []string, change func(phone *client, offe
 		if was, is := sessionVersion(t, last), sessionVersion(t, answer); is != was+1 {
 			t.Errorf("%s: the version of the session goes from %d to %d", direction, was, is)
 		}
-		must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+		phone.setAnswer(answer)
 	}
+	phone.awaitReceivers()
 	exchangeTones(t, phone, p, session)
 	tracks := int32(1)
 	if phone.ssrc.Load() != 0 {

@@ -69,21 +69,50 @@ type client struct {
 	came  chan []byte // payloads of the received voice; dropped if it is full
 	types chan uint8  // and their types
 
+	receivers map[*webrtc.RTPReceiver]bool // all that an answer has given a track
+	started   chan struct{}                // a value for each of them that reads the SRTP stream of its SSRC
+	running   int                          // how many values awaitReceivers has taken
+
 	sequence uint16        // of the newest packet of exchange
 	ssrc     atomic.Uint32 // of its packets; 0 means Pion's
 }
 
-// NewInterceptor implements [interceptor.Factory]: it sets the client's SSRC in packets.
-func (c *client) NewInterceptor(string) (interceptor.Interceptor, error) {
-	return &ssrcChanger{client: c}, nil
+// setAnswer hands the gateway's answer to the client. It does not wait until the client's receivers run.
+func (c *client) setAnswer(answer string) {
+	c.t.Helper()
+	must(c.t, c.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+	for _, r := range c.pc.GetReceivers() {
+		if len(r.Tracks()) > 0 {
+			c.receivers[r] = true
+		}
+	}
 }
 
-type ssrcChanger struct {
+// awaitReceivers waits until every receiver of the answers so far has started; the connection must be up. Voice must
+// not be sent before: Pion (webrtc v4.2, srtp v3.0 and v3.1) takes the packet for one of an unknown source and looks
+// into its SRTP stream, without a lock, while the receiver that starts reads the same stream.
+func (c *client) awaitReceivers() {
+	for ; c.running < len(c.receivers); c.running++ {
+		<-c.started
+	}
+}
+
+// NewInterceptor implements [interceptor.Factory]: it sets the client's SSRC in packets.
+func (c *client) NewInterceptor(string) (interceptor.Interceptor, error) {
+	return &clientInterceptor{client: c}, nil
+}
+
+type clientInterceptor struct {
 	interceptor.NoOp
 	client *client
 }
 
-func (s *ssrcChanger) BindLocalStream(_ *interceptor.StreamInfo, w interceptor.RTPWriter) interceptor.RTPWriter {
+func (s *clientInterceptor) BindRemoteStream(_ *interceptor.StreamInfo, r interceptor.RTPReader) interceptor.RTPReader {
+	s.client.started <- struct{}{}
+	return r
+}
+
+func (s *clientInterceptor) BindLocalStream(_ *interceptor.StreamInfo, w interceptor.RTPWriter) interceptor.RTPWriter {
 	return interceptor.RTPWriterFunc(func(h *rtp.Header, payload []byte, a interceptor.Attributes) (int, error) {
 		if ssrc := s.client.ssrc.Load(); ssrc != 0 {
 			h.SSRC = ssrc
@@ -112,7 +141,10 @@ func newClientWith(
 	settings.SetIncludeLoopbackCandidate(true)
 	settings.SetICEMulticastDNSMode(1)
 	network(&settings)
-	c := &client{t: t, came: make(chan []byte, 1000), types: make(chan uint8, 1000)}
+	c := &client{
+		t: t, came: make(chan []byte, 1000), types: make(chan uint8, 1000),
+		receivers: make(map[*webrtc.RTPReceiver]bool), started: make(chan struct{}, 100),
+	}
 	registry := &interceptor.Registry{}
 	registry.Add(c)
 	api := webrtc.NewAPI(webrtc.WithMediaEngine(engine), webrtc.WithSettingEngine(settings), webrtc.WithInterceptorRegistry(registry))
@@ -230,8 +262,9 @@ func TestCodecNegotiation(t *testing.T) {
 					t.Errorf("the answer has %s: %v\n%s", name, got, answer)
 				}
 			}
-			must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+			phone.setAnswer(answer)
 			<-connected
+			phone.awaitReceivers()
 			voice := p.VoiceOutput()
 			encoder, err := c.codec.NewEncoder(24000)
 			must(t, err)
@@ -287,7 +320,7 @@ func TestAnswerWithoutTrickling(t *testing.T) {
 	if !strings.Contains(answer, "a=candidate:") || !strings.Contains(answer, "a=end-of-candidates") {
 		t.Errorf("the answer does not have the candidates:\n%s", answer)
 	}
-	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+	phone.setAnswer(answer)
 	<-connected
 }
 
