@@ -8,6 +8,7 @@
  * `source`, an app's own conversations. Events: `state`, `turn`, `error`, `minimise`, `close`. Its colours are the custom properties `--voxgate-…`.
  */
 import { growField } from './dom.js';
+import { keepEarlier, readEarlier, renameEarlier } from './earlier.js';
 import { errors, states, talk as words } from './en.js';
 import { isOpen } from './look.js';
 import { looks } from './looks.js';
@@ -23,6 +24,7 @@ import { open, resumable } from './voxgate.js';
  * @import { VoxgateOrb } from './orb.js'
  * @import { Devices, Options, Session, ToolCall, Turn, VoxgateError } from './types.d.ts'
  * @import { Status } from './status.js'
+ * @import { Earlier, UsedTool } from './earlier.js'
  */
 
 /** What begins and ends conversations, if it is not the element itself. @typedef {{start(options?: Partial<Options>): Session, goOn?(): Session, end(): void, use?(devices: Devices): Promise<void>}} Source */
@@ -199,6 +201,8 @@ export class VoxgateConversation extends Base {
   /** @type {Source|undefined} */ source;
   /** @type {Session|undefined} */ #session;
   /** @type {readonly Turn[]} what the present conversation goes on with */ #known = [];
+  /** @type {readonly UsedTool[]} whose cards are shown of the present conversation, and of what it goes on with */ #tools = [];
+  #began = 0; // ms since 1970: the present conversation
   /** @type {readonly Turn[]} of the last conversation, and what it went on with */ #before = [];
   /** @type {VoxgateError|undefined} why it ended */ #ended;
   /** @type {Status['press']} */ #pressed = 'start';
@@ -277,15 +281,26 @@ export class VoxgateConversation extends Base {
     keepName();
     this.#ready = speak({ talk: words, states, errors }, read).then(() => this.#render());
     const { resume } = this.#asked();
-    if (resume && !this.source) this.recall(resumable(resume));
+    if (resume && !this.source) this.recall(resumable(resume), readEarlier(resume));
     else this.#render();
   }
 
-  /** Shows what was said before the page was loaded again; the next session goes on with it. @internal @param {ReturnType<typeof resumable>} left */
-  recall(left) {
-    if (!this.#session) {
+  /**
+   * Shows what was said before the page was loaded again; the next session goes on with it. @internal
+   * @param {ReturnType<typeof resumable>} left
+   * @param {Earlier} earlier what the conversation has gone on with
+   */
+  recall(left, { at, turns, tools }) {
+    if (left && !this.#session && !this.#left) {
       this.#left = left;
-      for (const turn of left?.turns ?? []) this.#turn(turn);
+      [this.#known, this.#tools, this.#began] = [turns, tools, at];
+      const show = (/** @type {Turn} */ turn) => {
+        this.#showTurn(turn);
+        for (const { call, after } of tools) if (after === turn.id) this.#showCard(call);
+      };
+      turns.forEach(show);
+      if (turns.length) this.#rule(true, at);
+      left.turns.forEach(show);
     }
     this.#render();
   }
@@ -302,7 +317,7 @@ export class VoxgateConversation extends Base {
 
   set session(session) {
     if (session === this.#session) return;
-    if (session) this.#follow(session, []);
+    if (session) this.#follow(session, this.#left ? this.#known : []);
     else {
       this.#leaveSession();
       this.#render();
@@ -318,16 +333,18 @@ export class VoxgateConversation extends Base {
   /** @param {Session} session @param {readonly Turn[]} known */
   #follow(session, known) {
     this.#leaveSession();
-    if (this.#left) { // its turns come with the session
-      for (const line of this.#lines.values()) line.remove();
-      this.#left = undefined;
-    }
     this.#session = session;
-    this.#known = known;
+    if (this.#left) this.#known = known; // it is shown, and the turns of the session, too
+    else {
+      const earlier = renameEarlier(known, this.#tools);
+      [this.#known, this.#tools, this.#began] = [earlier.turns, earlier.tools, Date.now()];
+      if (this.#log.querySelector('.user, .model')) this.#rule(known.length > 0);
+      this.#lines = new Map();
+    }
+    this.#left = undefined;
     if (!known.length) this.#talked = 0;
-    if (this.#log.querySelector('.user, .model')) this.#rule(known.length > 0);
-    this.#lines = new Map();
     this.#ended = undefined;
+    this.#keep();
     this.#orb.session = session;
     const mine = () => this.#session === session;
     for (const turn of session.turns) this.#turn(turn);
@@ -346,11 +363,12 @@ export class VoxgateConversation extends Base {
    * @param {string} [said] a typed first message; the microphone is then not requested
    * @param {readonly Turn[]} [known] what was said before, which the conversation goes on with
    */
-  async start(said, known = []) {
+  async start(said, known = this.#left ? this.#known : []) {
     if (this.#session && this.#session.state !== 'closed') return;
     const { config, ...rest } = this.#asked();
-    const wished = { ...rest, config: withHistory(config, known), ...(said && { mic: false }) };
     const { source } = this;
+    const knows = this.#left && source ? [] : known; // the app knows what the conversation went on with
+    const wished = { ...rest, config: withHistory(config, knows), ...(said && { mic: false }) };
     const apart = () => source?.start({ ...(wished.config !== config && { config: wished.config }), ...(said && { mic: false }) });
     const goesOn = !said && known.length > 0 && known === this.#before; // the app's own conversations have a config that is not known here
     const session = (goesOn && source?.goOn?.()) || apart() || open(wished);
@@ -370,7 +388,7 @@ export class VoxgateConversation extends Base {
     this.#log.replaceChildren(this.#empty);
     this.#lines = new Map();
     this.#left = undefined;
-    this.#before = [];
+    this.#before = this.#known = this.#tools = [];
     this.#ended = undefined;
     this.#render();
   }
@@ -547,6 +565,12 @@ export class VoxgateConversation extends Base {
 
   /** @param {Turn} turn */
   #turn(turn) {
+    this.#showTurn(turn);
+    this.dispatchEvent(new CustomEvent('turn', { detail: turn }));
+  }
+
+  /** @param {Turn} turn */
+  #showTurn(turn) {
     const session = this.#session;
     let line = this.#lines.get(turn.id);
     const waits = turn.role === 'user' && !line && session && (!session.setup || session.state === 'reconnecting');
@@ -569,11 +593,23 @@ export class VoxgateConversation extends Base {
     }
     this.#fitRoomy();
     if (this.#atEnd || turn.role === 'user') this.#log.scrollTop = this.#log.scrollHeight;
-    this.dispatchEvent(new CustomEvent('turn', { detail: turn }));
+  }
+
+  /** @param {ToolCall} call */
+  #tool(call) {
+    if (!cardOf(call)) return;
+    this.#tools = [...this.#tools, { call, after: this.#turns.at(-1)?.id }];
+    this.#keep();
+    this.#showCard(call);
+  }
+
+  /** Keeps what a page that is loaded again shows before the turns of the session, and its cards. */
+  #keep() {
+    if (!this.source) keepEarlier(this.#asked().resume, { at: this.#began, turns: this.#known, tools: this.#tools });
   }
 
   /** Shows that a tool has run. @param {ToolCall} call */
-  #tool(call) {
+  #showCard(call) {
     const card = cardOf(call);
     if (!card) return;
     const e = make('div', { className: 'card' }, make('span', { textContent: card.title }), ' ', make('span', { className: card.isQuiet ? 'unseen' : 'outcome', textContent: card.outcome }));
@@ -591,9 +627,9 @@ export class VoxgateConversation extends Base {
     if (this.#log.childElementCount > MOST) this.#log.children[1]?.remove();
   }
 
-  /** Another conversation begins, which knows what was said, or does not. @param {boolean} knows */
-  #rule(knows) {
-    const time = new Date().toLocaleTimeString(language(), { hour: 'numeric', minute: '2-digit' });
+  /** Another conversation begins, which knows what was said, or does not. @param {boolean} knows @param {number} [at] ms since 1970 */
+  #rule(knows, at = Date.now()) {
+    const time = new Date(at).toLocaleTimeString(language(), { hour: 'numeric', minute: '2-digit' });
     const { lastElementChild } = this.#log;
     if (lastElementChild?.matches('.rule')) lastElementChild.remove(); // nothing came of that one
     this.#add(make('p', { className: knows ? 'rule known' : 'rule', textContent: fill(words[knows ? 'continued' : 'began'], { time }) }));

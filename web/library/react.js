@@ -11,6 +11,7 @@ import { canvas as words, errors, states, talk as buttons } from './en.js';
 import { isOpen } from './look.js';
 import { parse } from './markdown.js';
 import { cardOf, withHistory } from './conversation.js';
+import { BEFORE, keepEarlier, readEarlier, renameEarlier } from './earlier.js';
 import './orb.js';
 import { absenceOf, cutOf, hasUser, isMomentary, MOMENT, muteOf, nameOfDefault, OFFERS, situationOf, sourcesOf, splitStatus, statusOf } from './status.js';
 import { callIt, fill, language, speak } from './strings.js';
@@ -20,6 +21,7 @@ import { open, resumable } from './voxgate.js';
 
 /**
  * @import { Piece } from './markdown.js'
+ * @import { Earlier, UsedTool } from './earlier.js'
  * @import { Seen } from './declared/react.d.ts'
  * @import { Offer } from './status.js'
  * @import { Devices, Options, Session, ToolCall, Turn, VoxgateError } from './types.d.ts'
@@ -27,8 +29,6 @@ import { open, resumable } from './voxgate.js';
 
 /** @type {Seen} */
 const NOBODY = { state: 'closed', mic: 'off', turns: [], sentence: '' };
-const BEFORE = 'before-'; // begins the ids of turns of earlier conversations
-const MOST = 200; // turns that are kept of earlier conversations
 const QUIET = { mic: 0, model: 0 };
 
 /** The conversations of one provider, one after the other, as something that React can watch. */
@@ -43,7 +43,7 @@ class Talk {
   /** @type {readonly Turn[]|undefined} the session's part of `seen.turns` */ #sessionTurns;
   /** @type {ReturnType<typeof resumable>} what was said before the page was loaded again; the next session goes on with it */ left;
   /** @type {Set<string>} turns that were typed without a connection, and that the gateway does not have */ unsent = new Set();
-  /** @type {{call: ToolCall, after: string|undefined}[]} with the turn that they follow */ tools = [];
+  /** @type {readonly UsedTool[]} */ tools = [];
   seen = NOBODY;
 
   subscribe = (/** @type {() => void} */ f) => {
@@ -56,30 +56,37 @@ class Talk {
   /** Shows the conversation that a reload has interrupted. @param {string} name of `resume` */
   recall = (name) => {
     this.left = this.#session ? undefined : resumable(name);
-    if (this.left) this.see({ turns: this.left.turns });
+    if (!this.left) return;
+    const { at, turns, tools } = readEarlier(name);
+    [this.#known, this.tools, this.begunAt] = [turns, tools, at];
+    this.see({ turns: [...turns, ...this.left.turns] });
   };
 
+  /** What the conversation that a reload has interrupted went on with. @returns {Earlier} */
+  get earlier() {
+    return { at: this.begunAt, turns: this.#known, tools: this.tools };
+  }
+
   /** @param {Partial<Options>} [more] */
-  start = (more) => this.#open(more, []);
+  start = (more) => {
+    const wished = more && 'nativeEvent' in more ? {} : more; // as onClick={start} gives it
+    if (!this.left) return this.#open(wished);
+    const { earlier } = this;
+    return this.#open({ ...wished, config: withHistory(wished?.config ?? this.options.config, earlier.turns) }, earlier);
+  };
 
   goOn = () => {
-    const { turns } = this.seen;
-    const { unsent } = this;
-    const last = turns.slice(-MOST);
-    const known = last.map((turn, i) => ({ ...turn, id: `${BEFORE}${i}` })); // each session counts its turns from 1
-    const places = new Map(last.map(({ id }, i) => [id, `${BEFORE}${i}`]));
-    const tools = this.tools.map(({ call, after = '' }) => ({ call: { ...call, id: `${BEFORE}${call.id}` }, after: places.get(after) }));
-    const session = this.#open({ config: withHistory(this.options.config, turns.filter((turn) => !unsent.has(turn.id))) }, known);
-    this.tools = [...tools, ...this.tools];
-    this.unsent = new Set([...this.unsent, ...last.flatMap(({ id }, i) => (unsent.has(id) ? [`${BEFORE}${i}`] : []))]);
+    const { seen, unsent } = this;
+    const { ids, turns, tools } = renameEarlier(seen.turns, this.tools);
+    const session = this.#open({ config: withHistory(this.options.config, seen.turns.filter((turn) => !unsent.has(turn.id))) }, { at: Date.now(), turns, tools });
+    this.unsent = new Set([...this.unsent, ...[...ids].flatMap(([id, renamed]) => (unsent.has(id) ? [renamed] : []))]);
     return session;
   };
 
-  /** @param {Partial<Options>|undefined} more @param {readonly Turn[]} known */
-  #open(more, known) {
+  /** @param {Partial<Options>|undefined} wished @param {Earlier} [earlier] */
+  #open(wished, { at, turns, tools } = { at: Date.now(), turns: [], tools: [] }) {
     if (this.#session && this.#session.state !== 'closed') return this.#session;
     const { video, ...devices } = this.devices;
-    const wished = more && 'nativeEvent' in more ? {} : more; // as onClick={start} gives it
     const session = (this.#session = open({ ...this.options, ...devices, ...wished }));
     if (video) session.ready.then(() => session.use({ video }), () => {});
     /** @type {Set<string>} */ const seen = new Set();
@@ -96,6 +103,7 @@ class Talk {
     session.on('tool', (call) => {
       const { after = this.seen.turns.at(-1)?.id } = this.tools.find((t) => t.call.id === call.id) ?? {};
       this.tools = [...this.tools.filter((t) => t.call.id !== call.id), { call, after }];
+      this.#keep();
       this.see();
     });
     session.on('error', (error) => this.see({ error }));
@@ -104,14 +112,20 @@ class Talk {
       this.see(['closed', 'aborted'].includes(why.code) ? {} : { error: why });
     });
     this.ended = this.left = undefined;
-    this.begunAt = Date.now();
+    this.begunAt = at;
     this.unsent = new Set();
-    this.tools = [];
+    this.tools = tools;
     this.seen = NOBODY;
-    this.#known = known;
+    this.#known = turns;
     this.#sessionTurns = undefined;
+    this.#keep();
     this.see({ session });
     return session;
+  }
+
+  /** Keeps what a page that is loaded again shows before the turns of the session, and its cards. */
+  #keep() {
+    keepEarlier(this.options.resume, this.earlier);
   }
 
   end = () => this.#session?.close() ?? Promise.resolve();
@@ -220,7 +234,7 @@ export function Conversation(props) {
   useEffect(() => {
     element.current.source = talk;
     if (session) element.current.session = session;
-    else if (left) element.current.recall(left);
+    else if (left) element.current.recall(left, talk.earlier);
   }, [talk, session, left]);
   return h('voxgate-conversation', { ...props, ref: element });
 }

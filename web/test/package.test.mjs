@@ -235,6 +235,14 @@ test('the example for React is talked to, typed to, and ended', { timeout: 120_0
     await page.getByText('Listening').waitFor();
     await page.locator('[data-role=user]', { hasText: 'Anybody?not sent' }).waitFor();
     assert.doesNotMatch(JSON.stringify(await page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig)), /Anybody/);
+    const lines = () => page.locator('.transcript > *').evaluateAll((all) => all.map((e) => e.innerText.replace(/\d.*/s, '')));
+    const before = (await lines()).filter((text) => !text.startsWith('Anybody?'));
+    await page.reload();
+    await page.getByText('Your conversation is kept.').waitFor();
+    assert.deepEqual((await lines()).filter((text) => !text.startsWith('Anybody?')), before, 'a reload loses neither what the conversation went on with nor the cards of tools');
+    await page.getByRole('button', { name: 'Start' }).click();
+    await page.getByText('Listening').waitFor();
+    assert.deepEqual((await lines()).filter((text) => !text.startsWith('Anybody?')), before, 'and shows it once');
     await page.getByRole('button', { name: 'End', exact: true }).click();
     await page.getByLabel('Message').fill('Once more');
     await page.keyboard.press('Enter'); // without a microphone
@@ -281,7 +289,20 @@ test('the first page of the documentation works as it stands, and says why it ca
     await page.getByRole('button', { name: 'End', exact: true }).click();
     await page.getByRole('button', { name: 'Go on' }).click();
     await page.getByText('Listening').waitFor();
-    assert.ok(await page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig.voxgate.history.some((t) => t.content === '| a | b |')));
+    const isKnown = () => page.evaluate(() => sent.filter((m) => m.type === 'CONNECT_GEMINI').at(-1).payload.initialConfig.voxgate.history.some((t) => t.content === '| a | b |'));
+    assert.ok(await isKnown());
+    await page.getByLabel('Or type a message').fill('And now?');
+    await page.keyboard.press('Enter');
+    await page.locator('.log .model', { hasText: 'And now?' }).waitFor();
+    await page.getByText('Listening').waitFor();
+    const shown = () => page.locator('.log > :not(.empty)').evaluateAll((all) => all.map((e) => e.innerText.replace(/\d.*/s, '')));
+    const before = await shown();
+    await page.reload();
+    await page.getByText('Your conversation is kept.').waitFor();
+    assert.deepEqual(await shown(), before, 'after a reload it shows what the conversation went on with, too');
+    await page.getByRole('button', { name: 'Start' }).click();
+    await page.getByText('Listening').waitFor();
+    assert.deepEqual([await shown(), await isKnown()], [before, true], 'once, and a conversation that could not be kept would know it');
     await page.getByRole('button', { name: 'End', exact: true }).click();
     await page.evaluate(() => (window.WebSocket = class { constructor() { throw new Error('no sockets here'); } }));
     await page.getByRole('button', { name: 'New conversation' }).click();
