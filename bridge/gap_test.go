@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/liveconfig"
 	"voxgate/bridge/pricing"
@@ -102,6 +104,8 @@ func TestGapIsQuietForWhoWantsTheModelAlone(t *testing.T) {
 // An exhausted quota is not retried. It is reported at once, with the time until a retry, and new conversations are rejected
 // for that time.
 func TestQuotaIsNotRetried(t *testing.T) {
+	var refused atomic.Int32
+	count := func(o *bridge.Options) { o.OnQuotaRefusal = func() { refused.Add(1) } }
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		l.CloseWith(1011, "RESOURCE_EXHAUSTED")
@@ -115,6 +119,9 @@ func TestQuotaIsNotRetried(t *testing.T) {
 		}
 		if n := r.up.DialCount(); n != dials {
 			t.Error("it was dialled")
+		}
+		if closed := r.host.ClosedModels(); refused.Load() != 1 || closed[api.DefaultModel] != 10*time.Second {
+			t.Errorf("%d refusals are counted, and closed are %v", refused.Load(), closed)
 		}
 		time.Sleep(10 * time.Second)
 		// One caller is the probe for all.
@@ -134,7 +141,10 @@ func TestQuotaIsNotRetried(t *testing.T) {
 		d.checkStillWorks(m)
 		e, k := r.plain()
 		e.checkStillWorks(k)
-	})
+		if closed := r.host.ClosedModels(); refused.Load() != 2 || len(closed) > 0 {
+			t.Errorf("%d refusals are counted, and closed are %v", refused.Load(), closed)
+		}
+	}, count)
 }
 
 // used is the account of a caller whose single-use token was used before.

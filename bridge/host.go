@@ -161,6 +161,9 @@ func (h *Host) beginSession(ctx context.Context, o SessionRequest, config liveco
 	if !config.Profile.IsTextModel {
 		var retry time.Duration
 		if probe, retry = breaker.Admit(o.callerID()); retry > 0 {
+			if h.options.OnQuotaRefusal != nil {
+				h.options.OnQuotaRefusal()
+			}
 			return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
 		}
 	}
@@ -179,6 +182,10 @@ func (h *Host) beginSession(ctx context.Context, o SessionRequest, config liveco
 	h.startSession(s, 1)
 	return s, nil
 }
+
+// ClosedModels returns the models for which no conversation can begin, because Google's quota is used up. The value of
+// each is the time until the next attempt.
+func (h *Host) ClosedModels() map[string]time.Duration { return h.breakers.ClosedModels() }
 
 // consumeToken marks a caller's single-use token as used. If the host accepts no new conversations, it returns an
 // error, and the token stays valid.

@@ -44,6 +44,9 @@ type Options struct {
 	// Admit is called before a conversation begins. It may reject the conversation with an [Error], or set the Override
 	// of the request. It may block until ctx is done. If it is nil, all conversations are admitted.
 	Admit func(ctx context.Context, id string, o *SessionRequest) error
+	// OnQuotaRefusal is called for each conversation that the host does not begin because Google's quota for its model is
+	// used up. It may be nil, and must not block.
+	OnQuotaRefusal func()
 	// Recordings is the folder for recordings; empty means that nothing is recorded. RecordAll records every
 	// conversation.
 	Recordings string

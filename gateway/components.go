@@ -132,6 +132,7 @@ func (g *gateway) openHost(context.Context) (end func(context.Context) error, er
 		Client: g.gemini, Backend: g.backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices, Findings: s.findings,
 		Tools: g.tools, SignPicture: g.fetcher.SignURL, SuggestionsPage: g.chips.AddPage, Recordings: s.recordings, RecordAll: s.recordAll,
 		Node: g.node, Observe: g.telemetry.Observer(), Admit: g.telemetry.Admission(), Logger: g.log,
+		OnQuotaRefusal: func() { g.countRefusal("quota") },
 	}
 	if g.node != "" {
 		o.Store = g.store

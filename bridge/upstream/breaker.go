@@ -62,11 +62,22 @@ func (b *Breakers) ForModel(model string) *Breaker {
 // RefusedModels returns the models that Google has refused to this gateway because the quota is exhausted. The value of
 // each is the time for which its breaker stays open.
 func (b *Breakers) RefusedModels() map[string]time.Duration {
+	return b.list((*Breaker).refusedFor)
+}
+
+// ClosedModels returns the models for which no caller is admitted, as Google has refused callers of this gateway or of
+// another one. The value of each is the time until the next attempt.
+func (b *Breakers) ClosedModels() map[string]time.Duration {
+	return b.list((*Breaker).closedFor)
+}
+
+// list returns the models with a time that is not 0.
+func (b *Breakers) list(timeOf func(*Breaker) time.Duration) map[string]time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := map[string]time.Duration{}
 	for model, breaker := range b.byModel {
-		if left := breaker.refusedFor(); left > 0 {
+		if left := timeOf(breaker); left > 0 {
 			list[model] = left
 		}
 	}
@@ -104,6 +115,16 @@ func (b *Breaker) refusedFor() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.isRemote || b.until.IsZero() {
+		return 0
+	}
+	return max(time.Until(b.until), 0)
+}
+
+// closedFor returns how long the breaker rejects all callers.
+func (b *Breaker) closedFor() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.until.IsZero() {
 		return 0
 	}
 	return max(time.Until(b.until), 0)

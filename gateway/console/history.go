@@ -45,6 +45,8 @@ type History struct {
 	hours     []hourStatus // oldest first
 	dials     map[string]int
 	unreached string // in words, why the last dial reached no server of the model; "" if it reached one
+
+	keyRefusals int // the newest dials, if Google did not accept the key or the token of any of them
 }
 
 // callNotes holds what is known of a conversation in addition to its [bridge.Info].
@@ -194,6 +196,10 @@ func (h *History) Observe(id string, o bridge.Observation) {
 		if o.Cause == "lost" { // no server was reached; any other cause means that a server has refused
 			h.unreached = strings.TrimSuffix(notes.dialError, ".")
 		}
+		h.keyRefusals++
+		if o.Cause != "auth" {
+			h.keyRefusals = 0
+		}
 	case bridge.TurnEnd:
 		if l := o.Latency.Total(); l > 0 {
 			hour := h.ensureCurrentHour()
@@ -239,8 +245,8 @@ func (h *History) addEndedCall(e bridge.SessionEnded, notes *callNotes) {
 	if c.Failed {
 		h.ensureCurrentHour().Failures++
 	}
-	if c.Failed && notes.dialError != "" {
-		c.Reason = strings.TrimSuffix(c.Reason, ".") + ": " + notes.dialError + "."
+	if c.Failed && notes.dialError != "" && notes.dialError != c.Reason {
+		c.Reason = strings.TrimSuffix(c.Reason, ".") + ": " + strings.TrimSuffix(notes.dialError, ".") + "."
 	}
 	h.pastCalls = append(h.pastCalls, c)
 	h.pastCalls = h.pastCalls[max(0, len(h.pastCalls)-maxEnded):]
@@ -289,11 +295,12 @@ func describeDialError(err error) string {
 }
 
 // dialErrors returns the number of failed dials of the model by reason. unreached is the reason why the newest dial did
-// not reach a server, or "" if it reached one.
-func (h *History) dialErrors() (counts map[string]int, unreached string) {
+// not reach a server, or "" if it reached one. isKeyRefused reports whether Google refused the key at the newest dials,
+// at least at two: one may have been for a model that the key does not have.
+func (h *History) dialErrors() (counts map[string]int, unreached string, isKeyRefused bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return maps.Clone(h.dials), h.unreached
+	return maps.Clone(h.dials), h.unreached, h.keyRefusals > 1
 }
 
 // countDialError counts a failed dial. The caller must hold h.mu.

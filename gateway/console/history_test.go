@@ -76,12 +76,49 @@ func TestEndedConversations(t *testing.T) {
 		begun != 101 || failures != 1 {
 		t.Errorf("%+v", hours)
 	}
-	if failures, unreached := h.dialErrors(); failures["connection refused"] != 1 || unreached != "connection refused" || len(h.running) != 0 {
+	if failures, unreached, _ := h.dialErrors(); failures["connection refused"] != 1 || unreached != "connection refused" || len(h.running) != 0 {
 		t.Errorf("%v, %q, %d", failures, unreached, len(h.running))
 	}
 	h.Observe("LATER", bridge.DialOutcome{})
-	if _, unreached := h.dialErrors(); unreached != "" {
+	if _, unreached, _ := h.dialErrors(); unreached != "" {
 		t.Errorf("reached, and still %q", unreached)
+	}
+}
+
+// TestReasonsOfFailures: what Google says and why the conversation ended is one sentence if it is the same one.
+func TestReasonsOfFailures(t *testing.T) {
+	refused := &bridge.Error{Message: "Gemini does not accept the gateway's key or token."}
+	gone := &bridge.Error{Message: "Gemini cannot be reached."}
+	for _, c := range []struct {
+		reason, dial error
+		want         string
+	}{
+		{refused, refused, "Gemini does not accept the gateway's key or token."},
+		{gone, refused, "Gemini cannot be reached: Gemini does not accept the gateway's key or token."},
+		{gone, syscall.ECONNREFUSED, "Gemini cannot be reached: connection refused."},
+		{gone, nil, "Gemini cannot be reached."},
+	} {
+		h := NewHistory("")
+		h.Observe("A", bridge.SessionStarted{})
+		h.Observe("A", bridge.DialOutcome{Cause: "lost", Err: c.dial})
+		h.Observe("A", bridge.SessionEnded{Reason: c.reason})
+		if got := h.pastCalls[0].Reason; got != c.want {
+			t.Errorf("%v, %v: %q, want %q", c.reason, c.dial, got, c.want)
+		}
+	}
+}
+
+// TestKeyRefused: one refusal may be of a model that the key does not have, and any other outcome takes it back.
+func TestKeyRefused(t *testing.T) {
+	h := NewHistory("")
+	for i, c := range []struct {
+		cause string
+		want  bool
+	}{{"auth", false}, {"auth", true}, {"auth", true}, {"", false}, {"auth", false}, {"lost", false}, {"auth", false}} {
+		h.Observe("A", bridge.DialOutcome{Cause: c.cause, Err: errors.New("why")})
+		if _, _, got := h.dialErrors(); got != c.want {
+			t.Errorf("%d: %q: %v, want %v", i, c.cause, got, c.want)
+		}
 	}
 }
 
@@ -149,7 +186,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range maxReasons + 5 {
 		h.Observe("B", bridge.DialOutcome{Err: &bridge.Error{Message: fmt.Sprint("refused: ", i)}})
 	}
-	if got, _ := h.dialErrors(); len(got) != maxReasons+1 || got[otherReasons] != 5 || got["refused: 0"] != 1 {
+	if got, _, _ := h.dialErrors(); len(got) != maxReasons+1 || got[otherReasons] != 5 || got["refused: 0"] != 1 {
 		t.Error(got)
 	}
 }

@@ -18,14 +18,16 @@ type status struct {
 	Page              string             `json:"page"`                 // the URL of the gateway's own page
 	Disks             []diskStatus       `json:"disks,omitempty"`      // the disks of recordings and of call files
 	Today             dayStatus          `json:"today"`
-	Now               int                `json:"now"`                 // conversations that are running
-	SessionsEnded     float64            `json:"ended"`               // conversations that have ended
-	Dollars           float64            `json:"dollars"`             // cost of Gemini
-	Refusals          map[string]float64 `json:"refusals"`            // number of rejected clients, by rule
-	Dials             map[string]float64 `json:"dials"`               // attempts to connect to the model, by outcome
-	DialErrors        map[string]int     `json:"dialErrors"`          // failed attempts, by the reason in words
-	Unreached         string             `json:"unreached,omitempty"` // why the model could not be reached the last time
-	RecordingFailures float64            `json:"unrecorded"`          // recordings that could not be written
+	Now               int                `json:"now"`                  // conversations that are running
+	SessionsEnded     float64            `json:"ended"`                // conversations that have ended
+	Dollars           float64            `json:"dollars"`              // cost of Gemini
+	Refusals          map[string]float64 `json:"refusals"`             // number of rejected clients, by rule
+	Dials             map[string]float64 `json:"dials"`                // attempts to connect to the model, by outcome
+	DialErrors        map[string]int     `json:"dialErrors"`           // failed attempts, by the reason in words
+	Unreached         string             `json:"unreached,omitempty"`  // why the model could not be reached the last time
+	IsKeyRefused      bool               `json:"keyRefused,omitempty"` // Google did not accept the gateway's key the last times
+	ClosedModels      map[string]int64   `json:"closed,omitempty"`     // models whose quota is used up: milliseconds until the next attempt
+	RecordingFailures float64            `json:"unrecorded"`           // recordings that could not be written
 	Agents            []agentStatus      `json:"agents"`
 }
 
@@ -74,7 +76,13 @@ func (c *Console) serveStatus(w http.ResponseWriter, _ *http.Request) {
 		Refusals: counted["voxgate_refusals_total"], Dials: counted["voxgate_model_dials_total"],
 		RecordingFailures: sumCounts(counted["voxgate_recordings_failed_total"]), Agents: []agentStatus{},
 	}
-	s.DialErrors, s.Unreached = c.History.dialErrors()
+	s.DialErrors, s.Unreached, s.IsKeyRefused = c.History.dialErrors()
+	for model, left := range c.Host.ClosedModels() {
+		if s.ClosedModels == nil {
+			s.ClosedModels = map[string]int64{}
+		}
+		s.ClosedModels[model] = left.Milliseconds()
+	}
 	s.Today.SessionsBegun, s.Today.Dollars = c.ReadTodayCounts()
 	for _, folder := range []string{c.RecordingFolder, c.CallFolder} {
 		if free, total, ok := diskSpace(folder); ok {

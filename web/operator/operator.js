@@ -144,7 +144,8 @@ const isNearlyFull = (/** @type {any} */ { free, total }) => free < total / 20;
 
 /** Names all that is wrong in the head of the page, or says that all is well. */
 function showAlarms(/** @type {any} */ s) {
-  const bad = [s.unreached && `Gemini cannot be reached: ${s.unreached}`, s.redis === 'down' && 'Redis does not answer',
+  const closed = Object.entries(s.closed ?? {}).map(([model, ms]) => `Google's quota for ${model.replace('models/', '')} is used up: no new conversations for ${count(Math.ceil(ms / 1000))} s`);
+  const bad = [s.unreached && `Gemini cannot be reached: ${s.unreached}`, s.keyRefused && "Google does not accept the gateway's key", ...closed, s.redis === 'down' && 'Redis does not answer',
     ...s.agents.map((/** @type {any} */ a) => a.problem && `The agent ${a.name} cannot be loaded`)].filter(Boolean);
   const warnings = [!s.ready && 'The gateway takes no new calls', s.unrecorded && `${count(s.unrecorded)} recording${s.unrecorded === 1 ? '' : 's'} could not be written`, s.disks?.some(isNearlyFull) && 'A disk is nearly full'].filter(Boolean);
   put(get('alive'), [...bad, ...warnings].join(' · ') || 'The gateway is up.');
@@ -169,7 +170,7 @@ function showStatus(/** @type {any} */ s) {
   const dialled = [`${count(ok)} connection${ok === 1 ? '' : 's'} since start`, ...lost ? [`${count(lost)} of ${count(ok + lost)} dials failed: ${failed.join(', ')}`] : []].join('; ');
   states('health', [
     ['Gateway', `${s.ready ? 'takes calls' : 'takes no new calls'}, up for ${hours}`, s.ready ? '' : 'warn'],
-    [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, `${s.unreached ? 'cannot be reached; ' : s.backend === 'emulator' ? 'no Gemini key; ' : ''}${dialled}`, s.unreached ? 'bad' : ''],
+    [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, `${s.unreached ? 'cannot be reached; ' : s.backend === 'emulator' ? 'no Gemini key; ' : ''}${dialled}`, s.unreached || s.keyRefused || s.closed ? 'bad' : ''],
     ['Refused', refused ? `since start: ${refusals.map(([rule, n]) => `${count(n)}\u00a0× ${ruleOf(rule)}`).join(', ')}` : 'nobody since start', 'off'],
     ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'not used: this gateway is alone', !s.redis ? 'off' : s.redis === 'down' ? 'bad' : ''],
     ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings ? `in ${s.recordings}` : 'off', !s.recordings ? 'off' : s.unrecorded ? 'warn' : ''],

@@ -19,7 +19,7 @@ const RULES = {
   key: 'key without the privilege', door: 'token for another protocol', 'token used twice': 'token for one conversation, used again',
   full: 'the gateway was full', origin: 'page of a site that is not allowed', bodies: 'too many large requests', slow_body: 'request sent too slowly',
   'identity header': 'name given twice by the proxy', 'waiting per address': 'too many waiting from one address',
-  'budget for a turn': 'rest of the budget too small for a turn', 'session webhook': 'declined by your session webhook', 'sip wrong password': 'telephone with a wrong password',
+  'budget for a turn': 'rest of the budget too small for a turn', quota: 'quota of Google used up', 'session webhook': 'declined by your session webhook', 'sip wrong password': 'telephone with a wrong password',
 };
 const KINDS = { address: 'from one address', key: 'of one key', identity: 'of one person', token: 'with one token', all: 'of everybody together' };
 

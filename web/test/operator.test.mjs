@@ -252,7 +252,8 @@ test('what cannot be drawn is said, does not look like a dead gateway, and stops
     }
     const well = { ...await (await fetch(`${privateAddress(gateway)}status`)).json(), agents: [], disks: [] };
     const alarms = [[{ agents: [{ name: 'desk', problem: 'desk.md:1' }] }, 'bad', 'The agent desk cannot be loaded'], [{ redis: 'down' }, 'bad', 'Redis does not answer'], [{ ready: false }, 'warn', 'The gateway takes no new calls'], [{ unrecorded: 1, redis: 'down' }, 'bad', 'Redis does not answer · 1 recording could not be written'],
-      [{ disks: [{ folder, free: 1, total: 100 }] }, 'warn', 'A disk is nearly full'], [{ dials: { ok: 7 }, dialErrors: { refused: 1 } }, '', 'The gateway is up.']];
+      [{ disks: [{ folder, free: 1, total: 100 }] }, 'warn', 'A disk is nearly full'], [{ keyRefused: true }, 'bad', "Google does not accept the gateway's key"],
+      [{ closed: { 'gemini-live': 6_200 }, refusals: { quota: 5 } }, 'bad', "Google's quota for gemini-live is used up: no new conversations for 7 s"], [{ dials: { ok: 7 }, dialErrors: { refused: 1 } }, '', 'The gateway is up.']];
     for (const [change, kind, text] of alarms) {
       await page.route('**/status', (route) => route.fulfill({ json: { ...well, ...change } }));
       await says(page, '#alive', new RegExp(`^${text}$`));
