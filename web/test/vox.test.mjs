@@ -161,6 +161,7 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await page.click('.question >> text=Build it');
   await page.locator('#preview iframe').waitFor();
   assert.equal(await page.innerText('#project-title'), 'Family list');
+  assert.equal(await page.locator('.turn.user', { hasText: 'Build it' }).count(), 1, 'the answer of who has just said it is not a second turn');
   const thread = await page.$$eval('#log > *', (all) => all.slice(-4).map((e) => e.dataset.tool ?? e.innerText));
   assert.ok(thread.lastIndexOf('Build it') < thread.indexOf('generate_app'), `the app stands below what led to it: ${thread}`);
   await page.frameLocator('#log .shot iframe').getByText('This week').waitFor();
@@ -232,8 +233,11 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await page.click('#tab-preview'); // as after a reload
   const cards = await page.$$eval('#log .card', (all) => all.map((e) => e.innerText));
 
+  await page.click('#close');
   await page.reload();
   await page.locator('#preview iframe').waitFor({ state: 'attached' });
+  assert.ok(await page.isHidden('#project'), 'who has put the project away does not get it back by a reload');
+  await page.click('#open');
   assert.notEqual(await page.getAttribute('#preview iframe', 'src'), green);
   assert.deepEqual(await page.$$eval('#log .card', (all) => all.map((e) => e.innerText)), cards, 'cards survive');
   await page.click('#tab-versions');
@@ -272,6 +276,15 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   await page.click('#kept .drop[aria-label="Remove: A drum machine"]');
   assert.equal(await page.locator('#kept li').count(), 2);
   assert.ok(await page.isVisible('#kept b >> text=A drum machine'), 'the name stays');
+  for (const width of [390, 1280]) { // where the other buttons are must not depend on the question, which goes when one of them is pressed
+    await page.setViewportSize({ width, height: 800 });
+    const newAt = () => page.$eval('#new', (e) => e.getBoundingClientRect().top);
+    await page.click('#kept .drop[aria-label$="Our week"]');
+    const asked = await newAt();
+    await page.focus('#new');
+    assert.equal(await newAt(), asked, `${width} px`);
+  }
+  await page.click('#kept .drop[aria-label="Remove: A drum machine"]');
   await page.click('#kept .stop >> text=Really remove?');
   assert.equal(await page.locator('#kept li').count(), 1);
 });

@@ -198,8 +198,10 @@ function show(on) {
   if (on) $('project-title').focus();
   else if (had || document.activeElement === body) $('open').focus();
 }
-$('open').addEventListener('click', () => show(true));
-$('close').addEventListener('click', () => show(false));
+for (const part of ['open', 'close']) $(part).addEventListener('click', () => {
+  show(part === 'open');
+  projects.keep({ aside: part === 'open' ? '' : projects.settings['open'] }); // that it stays closed after a reload
+});
 
 const isNarrow = () => matchMedia('(max-width: 59.99rem)').matches;
 let isWide = false; // the person has hidden the conversation
@@ -225,7 +227,15 @@ function choose(id) {
   show(false);
   body.classList.remove('beside');
   widen(false);
+  restore();
+}
+
+let isRestoring = false; // a project is opened as it was left
+
+function restore() {
+  isRestoring = true;
   vox.restore(projects.open ?? {});
+  isRestoring = false;
 }
 
 function listProjects() {
@@ -430,9 +440,13 @@ function showProject(now, before) {
   project.update(now, before);
   showPart('project', tools.length + apps.length > 0);
   $('wide').hidden = $('project').hidden;
-  if (apps.length && !before?.project.apps.length) body.classList.add('beside'); // tools alone are in the thread, and behind the chip
-  const [of, count] = apps.length ? ['app', apps.length] : ['tool', tools.length]; // tools are in it, too
-  $('open').textContent = word(count === 1 ? `one ${of}` : `some ${of}s`, { count });
+  const isClosed = isRestoring && Boolean(projects.settings['aside']) && projects.settings['aside'] === projects.settings['open'];
+  if (apps.length && !before?.project.apps.length && !isClosed) {
+    body.classList.add('beside'); // tools alone are in the thread, and behind the chip
+    projects.keep({ aside: '' });
+  }
+  const countOf = (/** @type {string} */ of, /** @type {number} */ count) => (count ? [word(count === 1 ? `one ${of}` : `some ${of}s`, { count })] : []);
+  $('open').textContent = [...countOf('tool', tools.length), ...countOf('app', apps.length)].join(' · ');
   if ($('project').hidden && body.matches('.showing, .beside')) show(false);
 }
 
@@ -563,7 +577,7 @@ function draw() {
 }
 
 if (projects.open) await loadReasons(); // of the tools that it has
-vox.restore(projects.open ?? {});
+restore();
 shown = vox.getSnapshot();
 listProjects();
 render(shown);

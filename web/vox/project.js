@@ -50,10 +50,7 @@ export class ProjectView {
       this.#shown = '';
       this.#frame(this.#app);
     });
-    this.#find('#narrow').addEventListener('click', () => {
-      const narrow = this.#find('#preview').classList.toggle('narrow');
-      this.#find('#narrow').ariaPressed = String(narrow);
-    });
+    this.#find('#narrow').addEventListener('click', () => this.#narrow(!this.#find('#preview').matches('.narrow')));
     const other = /** @type {HTMLDetailsElement} */ (this.#find('#other'));
     const shut = () => void (other.open = false);
     other.addEventListener('click', ({ target }) => /** @type {HTMLElement} */ (target).closest('.menu') && shut());
@@ -128,10 +125,18 @@ export class ProjectView {
     if (this.#find('#progress').textContent !== told) this.#find('#progress').textContent = told;
   }
 
+  /** Shows the app as wide as a phone. @param {boolean} on */
+  #narrow(on) {
+    this.#find('#preview').classList.toggle('narrow', on);
+    this.#find('#narrow').ariaPressed = String(on);
+  }
+
   /** @param {string} name of an app */
   #choose(name) {
     const { word } = this.#page;
-    const app = (this.#app = this.#apps.find((a) => a.name === name) ?? this.#apps.at(-1));
+    const app = this.#apps.find((a) => a.name === name) ?? this.#apps.at(-1);
+    if (app?.name !== this.#app?.name) this.#narrow(false); // it was chosen for the other one
+    this.#app = app;
     const which = /** @type {HTMLSelectElement} */ (this.#find('#which'));
     if (app) which.value = app.name;
     this.#find('h2').textContent = app?.url && which.hidden ? app.title ?? app.name : word('project');

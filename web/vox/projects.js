@@ -20,7 +20,7 @@ const BRIEF = 40; // letters of a name
  */
 
 export class Projects {
-  /** @type {Record<string, any>} theme, model, speak and the id of the project that is open */ settings;
+  /** @type {Record<string, any>} theme, model, speak, and the ids of the project that is open and of the one that was closed aside */ settings;
   #id = '';
 
   constructor() {

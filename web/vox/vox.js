@@ -214,14 +214,14 @@ export class VoxLive extends EventTarget {
    * Answers one of `questions`.
    * @param {string} id
    * @param {boolean} yes
-   * @param {string} [words] what the person has pressed, which then stands in the transcript, unless they have just said the same
+   * @param {string} [words] what the person has pressed, which then stands in the transcript, unless they said the same last
    */
   answer = (id, yes, words) => {
     if (this.#now.isVoxSpeaking) this.interrupt(); // it need not go on asking
     if (!this.#send({ type: 'answer', id, yes })) return; // it stays asked
     this.#answeredAt = performance.now();
-    const newest = this.#now.transcript.findLast(({ role, text }) => role === 'user' || SENTENCE.test(text));
-    if (words && !(newest?.role === 'user' && isSame(newest.text, words))) this.#grow('user', words, true, true);
+    const newest = this.#now.transcript.findLast(({ role }) => role === 'user');
+    if (words && !(newest && isSame(newest.text, words))) this.#grow('user', words, true, true);
     this.#set({ questions: this.#now.questions.filter((q) => q.id !== id) });
   };
 
@@ -782,8 +782,6 @@ class Thinner {
     return out.subarray(0, n);
   }
 }
-
-const SENTENCE = /[.!?…。！？।؟]/;
 
 /** An answer whose last sentence was heard to its end was not cut off. @param {TranscriptEntry} entry @returns {TranscriptEntry} */
 function withoutFalseCut(entry) {

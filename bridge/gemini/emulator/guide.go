@@ -288,6 +288,8 @@ var colours = map[string]string{
 
 var (
 	accent  = regexp.MustCompile(`--accent: #[0-9a-f]{6}`)
+	ground  = regexp.MustCompile(`--ground: [^;]+`)
+	onPage  = regexp.MustCompile(`(?i)background|hintergrund|untergrund`)
 	size    = regexp.MustCompile(`--size: [0-9.]+`)
 	bigger  = regexp.MustCompile(`(?i)big|large|größer`)
 	smaller = regexp.MustCompile(`(?i)small|kleiner`)
@@ -324,7 +326,11 @@ func writeDemoApp(text string) string {
 		}
 	}
 	for name, colour := range colours {
-		if strings.Contains(lowercase, name) {
+		switch {
+		case !strings.Contains(lowercase, name):
+		case onPage.MatchString(lowercase): // a tint, on which the words can be read
+			app = ground.ReplaceAllLiteralString(app, "--ground: color-mix(in oklab, "+colour+" 30%, var(--plain))")
+		default:
 			app = accent.ReplaceAllLiteralString(app, "--accent: "+colour)
 		}
 	}

@@ -62,6 +62,7 @@ func TestGuideApps(t *testing.T) {
 		names[app] = true
 		for change, want := range map[string][]string{
 			`"make the button green"`:          {"--accent: #2f855a"},
+			`"make the background green"`:      {"--accent: #6a4fd8", "--ground: color-mix(in oklab, #2f855a 30%, var(--plain))"},
 			`"Mach es größer"`:                 {"--size: 1.25"},
 			`"make it smaller and blue"`:       {"--size: 0.85", "--accent: #2b6cb0"},
 			`"call it Ada and Ben."`:           {"<title>Ada and Ben</title>"},
