@@ -330,7 +330,7 @@ look('the orb is large until there are words, and the project stands beside them
   await page.click('dialog[open] #end');
   await says(page, 'The conversation is over.');
   await page.click('#done');
-  assert.ok(await page.isVisible('body > footer #talk'));
+  await page.locator('body > footer #talk').waitFor();
 });
 
 const apps = [['Ein Drumcomputer', 'Drumcomputer', 'Klatschen', 'Da ist sie.'], ['A map of restaurants', 'Restaurants', 'Osteria Nove'], ['A drum machine', 'Drum machine', 'Hi-hat']];
