@@ -76,7 +76,8 @@ func TestEndedConversations(t *testing.T) {
 		begun != 101 || failures != 1 {
 		t.Errorf("%+v", hours)
 	}
-	if failures, unreached, _ := h.dialErrors(); failures["connection refused"] != 1 || unreached != "connection refused" || len(h.running) != 0 {
+	if failures, unreached, _ := h.dialErrors(); failures["connection refused"] != 1 || unreached != "connection refused" ||
+		len(h.running) != 0 {
 		t.Errorf("%v, %q, %d", failures, unreached, len(h.running))
 	}
 	h.Observe("LATER", bridge.DialOutcome{})
