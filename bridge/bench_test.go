@@ -126,8 +126,8 @@ func (l *listener) Serve(ctx context.Context, s *bridge.Session) error {
 func (l *listener) Notify(bridge.Event) {}
 
 // Rate, Lead and WriteFrame implement media.Output.
-func (l *listener) Rate() int           { return wire.OutputRate }
-func (l *listener) Lead() time.Duration { return 1 << 60 }
+func (l *listener) Rate() int              { return wire.OutputRate }
+func (l *listener) MaxLead() time.Duration { return 1 << 60 }
 func (l *listener) WriteFrame(media.Frame) error {
 	l.frames <- struct{}{}
 	return nil

@@ -194,7 +194,7 @@ func TestAnswersAreNotCrowdedOut(t *testing.T) {
 			_ = c.session.Do(bridge.Text{Text: "again"}) // the last 50 are refused
 		}
 		c.sendToolResponse("a", "", `{"x":1}`)
-		second := r.up.NextConn().AcceptSetup()
+		second := r.up.NextConn().SendSetupComplete()
 		second.AssertToolResponses(`a weather {"x":1}`)
 	})
 }

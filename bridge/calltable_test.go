@@ -391,7 +391,7 @@ func (cl *cell) goesOn(handle string) {
 // dialled accepts the next connection, which must be dialled with the handle.
 func (cl *cell) dialled(handle string) {
 	cl.links = append(cl.links, cl.l)
-	cl.l = cl.r.up.NextConn().AssertSetup("", handle).AcceptSetup()
+	cl.l = cl.r.up.NextConn().AssertSetup("", handle).SendSetupComplete()
 	synctest.Wait()
 }
 

@@ -139,7 +139,7 @@ func TestAnEarlyTranscriptCounts(t *testing.T) {
 				time.Sleep(time.Second)
 				synctest.Wait()
 				if len(r.up.Conns) > 0 {
-					l = r.up.NextConn().AcceptSetup()
+					l = r.up.NextConn().SendSetupComplete()
 					l.SendHandle(fmt.Sprint("h", time.Now().Unix()))
 					l.SendContent(`"inputTranscription":{"text":"hello"}`)
 				}

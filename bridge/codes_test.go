@@ -97,7 +97,7 @@ func TestEveryCodeHappens(t *testing.T) {
 		bridge.CodeResumptionFailed: {nil, func(t *testing.T, r *harness) *bridge.Error {
 			c, l := r.plain()
 			l.DropConnection()
-			r.up.NextConn().AcceptSetup()
+			r.up.NextConn().SendSetupComplete()
 			return lastEvent[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeAudioStream: {nil, func(t *testing.T, r *harness) *bridge.Error {

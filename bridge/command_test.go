@@ -192,7 +192,7 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 		"no answer to what was asked before": func(r *harness, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
 			c.doCommand(bridge.Pause{})
 			c.typeText("hello?")
-			l := r.up.NextConn().AcceptSetup() // connection that the keeper dials because of a stall
+			l := r.up.NextConn().SendSetupComplete() // connection that the keeper dials because of a stall
 			time.Sleep(2 * time.Second)
 			c.clearLog()
 			c.doCommand(bridge.Pause{On: true})
@@ -202,7 +202,7 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 			r.cutNetwork(l)
 			time.Sleep(10 * time.Second)
 			r.up.SetFailure(0, nil)
-			return r.up.NextConn().AssertSetup("", "h").AcceptSetup()
+			return r.up.NextConn().AssertSetup("", "h").SendSetupComplete()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -432,7 +432,7 @@ func TestRespondToAPrompt(t *testing.T) {
 				if got := c.watchdogAttempts(); got != "resume" {
 					t.Errorf("tried %q", got)
 				}
-				if got := strings.Count(r.up.NextConn().AcceptSetup().InputLog(), "Say goodbye."); got != 1 {
+				if got := strings.Count(r.up.NextConn().SendSetupComplete().InputLog(), "Say goodbye."); got != 1 {
 					t.Errorf("said again %d times", got)
 				}
 			}, watchful)

@@ -32,7 +32,7 @@ func (s *Session) runCommand(ctx context.Context, c Command) error {
 }
 
 func (c Message) run(ctx context.Context, s *Session) error {
-	if s.isStop(c) {
+	if s.isEmptyInterrupt(c) {
 		s.stopAnswer(ctx)
 		s.output.wasStopped = true
 		return nil
@@ -217,9 +217,9 @@ func (s *Session) stopAnswer(ctx context.Context) {
 	}
 }
 
-// isStop reports whether m is an empty turn whose only purpose is to stop the current answer. It returns false for
-// models that do not continue an interrupted answer, because these may receive the empty turn.
-func (s *Session) isStop(m Message) bool {
+// isEmptyInterrupt reports whether m is an empty turn whose only purpose is to stop the current answer. It returns false
+// for models that do not continue an interrupted answer, because these may receive the empty turn.
+func (s *Session) isEmptyInterrupt(m Message) bool {
 	if !m.TurnComplete || m.Text != "" || !s.keeper.Config().Profile.InterruptedAnswersContinue || s.hasOpenTurn {
 		return false
 	}

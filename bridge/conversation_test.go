@@ -33,7 +33,7 @@ func TestLongConversation(t *testing.T) {
 				l.SendHandle("h")
 				if turn%6 == 5 {
 					l.Send(`{"goAway":{"timeLeft":"60s"}}`)
-					l = r.up.NextConn().AssertSetup("", "h").AcceptSetup()
+					l = r.up.NextConn().AssertSetup("", "h").SendSetupComplete()
 					links = append(links, l)
 					l.SendHandle("h")
 				}
@@ -150,7 +150,7 @@ func TestClearingEndsTheVoiceOfItsGeneration(t *testing.T) {
 		l.SendContent(`%s,"outputTranscription":{"text":"one "}`, bridgetest.VoiceField(7, 5*time.Second))
 		time.Sleep(time.Second)
 		c.doCommand(bridge.ClearContext{})
-		r.up.NextConn().AcceptSetup()
+		r.up.NextConn().SendSetupComplete()
 		synctest.Wait()
 		if i := lastEvent[bridge.Interrupted](c); i.Generation == 0 {
 			t.Errorf("got %+v: no chunk is older than generation 0", i)

@@ -95,7 +95,7 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 						select {
 						case l := <-r.up.Conns:
 							dials++
-							l.AcceptSetup()
+							l.SendSetupComplete()
 							synctest.Wait()
 							if strings.Contains(l.InputLog(), "typed Say this") { // which came at once
 								l.SendContent(`%s`, next())

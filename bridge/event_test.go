@@ -97,11 +97,11 @@ func TestWhoInterrupts(t *testing.T) {
 		bridge.ByClient: func(_ *harness, c *caller, _ *bridgetest.Conn) { c.doCommand(bridge.Interrupt{}) },
 		bridge.ByClear: func(r *harness, c *caller, _ *bridgetest.Conn) {
 			c.doCommand(bridge.ClearContext{})
-			r.up.NextConn().AcceptSetup()
+			r.up.NextConn().SendSetupComplete()
 		},
 		bridge.ByConnectionLoss: func(r *harness, _ *caller, l *bridgetest.Conn) {
 			l.DropConnection()
-			r.up.NextConn().AcceptSetup()
+			r.up.NextConn().SendSetupComplete()
 			time.Sleep(5 * time.Second)
 		},
 	} {
@@ -130,7 +130,7 @@ func TestNothingIsInterruptedInSilence(t *testing.T) {
 		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		c.doCommand(bridge.ClearContext{})
-		c.checkStillWorks(r.up.NextConn().AcceptSetup())
+		c.checkStillWorks(r.up.NextConn().SendSetupComplete())
 		c.typeText("stop")
 		c.doCommand(bridge.Interrupt{})
 		c.doCommand(bridge.Pause{On: true})
@@ -190,7 +190,7 @@ func TestModelThatHearsAndNeverAnswers(t *testing.T) {
 				c.staySilentFor(time.Second)
 				select {
 				case l = <-r.up.Conns:
-					l.AcceptSetup()
+					l.SendSetupComplete()
 					l.SendHandle("h2")
 					c.staySilentFor(2 * time.Second)
 					l.SendContent(`"inputTranscription":{"text":"And now?"}`)

@@ -54,7 +54,7 @@ func TestNetworkGapIsSignalled(t *testing.T) {
 				t.Errorf("%v: heard %v, want %v; got %v", down, sound, expect, reported)
 			}
 			r.up.SetFailure(0, nil)
-			m := r.up.NextConn().AcceptSetup()
+			m := r.up.NextConn().SendSetupComplete()
 			time.Sleep(3 * time.Second) // the sentence ends
 			if states, _ := findEvents[bridge.StateChange](c); states[len(states)-1].State != bridge.StateLive {
 				t.Errorf("%v: ends as %v", down, states)
@@ -76,7 +76,7 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 		}
 		reader, k := func() (*caller, *bridgetest.Conn) {
 			r.up.SetFailure(0, nil)
-			r.up.NextConn().AcceptSetup()
+			r.up.NextConn().SendSetupComplete()
 			return r.connectCaller(bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
 		}()
 		r.cutNetwork(k)
@@ -97,7 +97,7 @@ func TestGapIsQuietForWhoWantsTheModelAlone(t *testing.T) {
 			t.Errorf("hears %v and gets %v", sound, reported)
 		}
 		r.up.SetFailure(0, nil)
-		c.checkStillWorks(r.up.NextConn().AcceptSetup())
+		c.checkStillWorks(r.up.NextConn().SendSetupComplete())
 	})
 }
 
@@ -163,7 +163,7 @@ func TestQuotaOnResume(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		r.startCaller(bridge.SessionRequest{}).awaitFailure(bridge.CodeBusy)
 		r.up.SetFailure(0, nil)
-		m := r.up.NextConn().AssertSetup("", "h").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "h").SendSetupComplete()
 		time.Sleep(3 * time.Second)
 		c.checkStillWorks(m)
 		m.SendHandle("h")
@@ -222,14 +222,14 @@ func TestMissedTurnsAreTold(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.typeText("how are you")
 		l.DropConnection()
-		m := r.up.NextConn().AssertSetup("", "old").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "old").SendSetupComplete()
 		if got := m.InputLog(); got != "typed my name is Ada+Hello Ada., typed how are you" {
 			t.Errorf("came %q", got)
 		}
 		m.SendHandle("new")
 		m.DropConnection()
 		if got := r.up.NextConn().AssertSetup("",
-			"old").AcceptSetup().InputLog(); got != "typed my name is Ada+Hello Ada., typed how are you" {
+			"old").SendSetupComplete().InputLog(); got != "typed my name is Ada+Hello Ada., typed how are you" {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -244,10 +244,10 @@ func TestFindingsReplaceAssumptions(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("old")
 		l.DropConnection()
-		m := r.up.NextConn().AssertSetup("", "old").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "old").SendSetupComplete()
 		m.SendHandle("new")
 		m.DropConnection()
-		n := r.up.NextConn().AssertSetup("", "new").AcceptSetup()
+		n := r.up.NextConn().AssertSetup("", "new").SendSetupComplete()
 		c.sendInRealTime(loud(time.Second))
 		time.Sleep(4 * time.Second) // the microphone has stopped
 		if got := voiced(n.ReceivedPCM()); got != time.Second || len(n.ReceivedPCM()) > 16000 {
@@ -271,7 +271,7 @@ func TestLongInstructionsAreNotResumed(t *testing.T) {
 			l.SendHandle("h")
 			time.Sleep(2 * time.Second)
 			l.DropConnection()
-			m := r.up.NextConn().AssertSetup("", handle).AcceptSetup()
+			m := r.up.NextConn().AssertSetup("", handle).SendSetupComplete()
 			if got := m.InputLog(); (handle == "") != strings.Contains(got, "my name is Ada+Hello Ada.") {
 				t.Errorf("%d bytes: came %q", length, got)
 			}
@@ -296,7 +296,7 @@ func TestWhatWasActedOnIsNotMissed(t *testing.T) {
 		l.CompleteTurn()
 		time.Sleep(time.Second)
 		l.DropConnection()
-		if got := r.up.NextConn().AssertSetup("", "h").AcceptSetup().InputLog(); !strings.HasPrefix(got, "typed Pay my bill.+Paid.") {
+		if got := r.up.NextConn().AssertSetup("", "h").SendSetupComplete().InputLog(); !strings.HasPrefix(got, "typed Pay my bill.+Paid.") {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -316,7 +316,7 @@ func TestPrefillTurns(t *testing.T) {
 			t.Errorf("came %q", got)
 		}
 		l.DropConnection()
-		m := r.up.NextConn().AssertSetup("", "old").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "old").SendSetupComplete()
 		if got := m.InputLog(); got != "typed one+two+three+four, typed five" {
 			t.Errorf("sent again: %q", got)
 		}
@@ -388,7 +388,7 @@ func TestClearContext(t *testing.T) {
 		time.Sleep(time.Second)
 		c.clearLog()
 		c.doCommand(bridge.ClearContext{})
-		m := r.up.NextConn().AssertSetup("", "").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "").SendSetupComplete()
 		c.checkLog("Interrupted History")
 		if got := c.contextEntries(); len(got) != 0 {
 			t.Errorf("kept %v", got)
@@ -542,7 +542,7 @@ func TestTheModelChangesAndItsPrice(t *testing.T) {
 			}{{"", 0.00075}, {"gemini-2.5-flash-native-audio-latest", 0.00125}, {"gemini-9-live", 0}, {"gemini-3.8-live", 0}} {
 				if step.model != "" {
 					c.updateConfig(`{"model":"` + step.model + `"}`)
-					l = r.up.NextConn().AcceptSetup()
+					l = r.up.NextConn().SendSetupComplete()
 					synctest.Wait()
 				}
 				l.Send("%s", turn)

@@ -369,7 +369,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 			t.Helper()
 			c.clearLog()
 			c.doCommand(command)
-			a.up.NextConn().AcceptSetup().SendHandle("h") // another voice or language needs another connection
+			a.up.NextConn().SendSetupComplete().SendHandle("h") // another voice or language needs another connection
 		}
 		check("at the beginning", c, "webhook", "Zephyr", "de-DE")
 		next(c, bridge.UpdateConfig{Config: configured("client again", "Aoede", "fr-FR")})
@@ -379,7 +379,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 		next(c, bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}})
 		check("after a change by the backend", c, "webhook", "Leda", "it-IT")
 		d := b.resumeCaller(c)
-		a.up.NextConn().AcceptSetup().SendHandle("h")
+		a.up.NextConn().SendSetupComplete().SendHandle("h")
 		check("at another gateway", d, "webhook", "Leda", "it-IT")
 		next(d, bridge.UpdateConfig{Config: configured("client again", "Aoede", "fr-FR")})
 		check("there, after a change", d, "webhook", "Leda", "fr-FR")
@@ -504,7 +504,7 @@ func TestALockedAgent(t *testing.T) {
 		}
 		check("at the beginning", c)
 		d := b.resumeCaller(c)
-		a.up.NextConn().AcceptSetup().SendHandle("h")
+		a.up.NextConn().SendSetupComplete().SendHandle("h")
 		check("at another gateway", d)
 	})
 }

@@ -140,7 +140,7 @@ func (h *harness) startCaller(o bridge.SessionRequest) *caller {
 func (h *harness) connectCaller(o bridge.SessionRequest) (*caller, *bridgetest.Conn) {
 	h.t.Helper()
 	c := h.startCaller(o)
-	l := h.up.NextConn().AcceptSetup()
+	l := h.up.NextConn().SendSetupComplete()
 	synctest.Wait()
 	<-c.seated
 	return c, l
@@ -162,7 +162,7 @@ func converse(t *testing.T, o bridge.SessionRequest, f func(*testing.T, *harness
 func (h *harness) dropConnection(l *bridgetest.Conn) *bridgetest.Conn {
 	h.t.Helper()
 	l.DropConnection()
-	return h.up.NextConn().AcceptSetup()
+	return h.up.NextConn().SendSetupComplete()
 }
 
 // cutNetwork cuts a connection, and makes further dials fail.
@@ -214,8 +214,8 @@ func (c *caller) Notify(e bridge.Event) {
 }
 
 // Rate and Lead implement media.Output.
-func (c *caller) Rate() int           { return 24000 }
-func (c *caller) Lead() time.Duration { return c.r.lead }
+func (c *caller) Rate() int              { return 24000 }
+func (c *caller) MaxLead() time.Duration { return c.r.lead }
 
 // Full implements media.BackpressureOutput, for a caller with an unlimited lead.
 func (c *caller) Full() bool {

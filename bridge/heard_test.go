@@ -61,7 +61,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 		"typed": func(_ *harness, c *caller) { c.typeText("second") },
 		"interrupted": func(r *harness, _ *caller) {
 			r.up.SetFailure(0, nil)
-			l := r.up.NextConn().AcceptSetup()
+			l := r.up.NextConn().SendSetupComplete()
 			l.SendContent(`%s,"outputTranscription":{"text":"five six "}`, bridgetest.VoiceField(8, 2*time.Second))
 			l.InterruptTurn()
 		},
@@ -253,7 +253,7 @@ func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 type early struct{ frames int }
 
 func (e *early) Rate() int                      { return 24000 }
-func (e *early) Lead() time.Duration            { return 200 * time.Millisecond }
+func (e *early) MaxLead() time.Duration         { return 200 * time.Millisecond }
 func (e *early) WriteFrame(f media.Frame) error { e.frames++; return nil }
 
 func TestWhatIsAheadWasNotHeard(t *testing.T) {
@@ -363,7 +363,7 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 			c.typeText("what?")
 			time.Sleep(time.Second)
 			c.doCommand(bridge.ClearContext{})
-			l := r.up.NextConn().AcceptSetup()
+			l := r.up.NextConn().SendSetupComplete()
 			time.Sleep(5 * time.Minute)
 			return l
 		}, nil},
@@ -479,7 +479,7 @@ func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
 			c.sendInRealTime(countingPCM(0, 16000))
 			c.doCommand(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
 			c.sendInRealTime(countingPCM(16000, 31*16000)) // goes on for 31 s, longer than the change of the config waits
-			l := r.up.NextConn().AcceptSetup()
+			l := r.up.NextConn().SendSetupComplete()
 			time.Sleep(20 * time.Second)
 			if got := lastEvent[bridge.UserSpeaking](c); got.Speaking {
 				t.Error("USER_SPEAKING stays true though nothing is sent for 20 s")

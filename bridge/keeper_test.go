@@ -426,7 +426,7 @@ func TestSecondQuestionWithoutAnAnswer(t *testing.T) {
 					for {
 						select {
 						case l := <-r.up.Conns:
-							l.AcceptSetup().SendHandle("h")
+							l.SendSetupComplete().SendHandle("h")
 							hearsAndIsSilent(l, test.after)
 						case <-over:
 							return

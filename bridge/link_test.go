@@ -18,14 +18,14 @@ func TestLinkLost(t *testing.T) {
 		l.SendVoice(7, 2*time.Second)
 		time.Sleep(500 * time.Millisecond)
 		l.DropConnection()
-		m := r.up.NextConn().AssertSetup("", "new").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "new").SendSetupComplete()
 		time.Sleep(3 * time.Second)
 		// The received part of the answer is played to its end. Nothing more of it will come.
 		c.checkLog("SetupComplete Speaking 7*100 Interrupted")
 		c.checkStillWorks(m)
 		m.SendContent(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
 		m.DropConnection()
-		c.checkStillWorks(r.up.NextConn().AcceptSetup())
+		c.checkStillWorks(r.up.NextConn().SendSetupComplete())
 		if lost := r.log.find("connection lost"); len(lost) != 2 || lost[0]["level"] != "WARN" {
 			t.Errorf("logged %v", lost)
 		}
@@ -43,7 +43,7 @@ func TestGoodConnectionsResetTheFailureCount(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
-			l = r.up.NextConn().AcceptSetup()
+			l = r.up.NextConn().SendSetupComplete()
 			synctest.Wait()
 		}
 		c.checkStillWorks(l)
@@ -78,7 +78,7 @@ func TestLinkClosed(t *testing.T) {
 					r.up.AssertNoDial()
 					return
 				}
-				c.checkStillWorks(r.up.NextConn().AssertSetup("", "h").AcceptSetup())
+				c.checkStillWorks(r.up.NextConn().AssertSetup("", "h").SendSetupComplete())
 			})
 		})
 	}
@@ -107,7 +107,7 @@ func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				r.up.AssertNoDial()
 				l.SendContent(`"turnComplete":true`)
-				r.up.NextConn().AcceptSetup()
+				r.up.NextConn().SendSetupComplete()
 				c.checkLog("SetupComplete TurnComplete")
 			},
 		)
@@ -126,7 +126,7 @@ func TestGoAwayDuringACall(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		r.up.AssertNoDial()
 		l.SendAnswer(7, time.Second)
-		r.up.NextConn().AcceptSetup()
+		r.up.NextConn().SendSetupComplete()
 		time.Sleep(2 * time.Second)
 		c.checkLog("SetupComplete ToolCall(a) Speaking 7*50 TurnComplete")
 	})
@@ -146,7 +146,7 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 			c.doCommand(bridge.Text{Text: "taken"})
 			c.doCommand(bridge.Text{Text: "stuck"})
 			c.sendToolResponse("a", "", `{"x":1}`)
-			m := r.up.NextConn().AcceptSetup()
+			m := r.up.NextConn().SendSetupComplete()
 			l.ContinueReading()
 			if newer {
 				m.AssertToolResponses(`a weather {"x":1}`, `b rm {"error":"unknown tool \"rm\""}`) // the session may lack the error of b
@@ -191,7 +191,7 @@ func TestRefusedHandle(t *testing.T) {
 				if took := r.elapsed() - begin; test.fresh && (refusals < 3 || took < 3*time.Second || took > 8*time.Second) {
 					t.Errorf("begun anew after %v and %d refusals", took, refusals)
 				}
-				l.AcceptSetup()
+				l.SendSetupComplete()
 				time.Sleep(4 * time.Second)
 				c.checkStillWorks(l)
 			})
@@ -214,7 +214,7 @@ func TestInputThatKillsSessionsIsDropped(t *testing.T) {
 				t.Fatal("it is sent for ever")
 			}
 			l.CloseWith(1011, "Internal error encountered.")
-			l = r.up.NextConn().AcceptSetup()
+			l = r.up.NextConn().SendSetupComplete()
 		}
 		c.checkWarning("was dropped")
 		time.Sleep(3 * time.Second)
@@ -274,7 +274,7 @@ func TestLinksThatDieAtOnce(t *testing.T) {
 			l.CloseWith(1011, "Internal error encountered.")
 			select {
 			case l = <-r.up.Conns:
-				l.AcceptSetup()
+				l.SendSetupComplete()
 				if l.Setup.SessionResumption.Handle == "" {
 					fresh++
 				}

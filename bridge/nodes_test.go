@@ -70,7 +70,7 @@ func TestFailoverToAnotherGateway(t *testing.T) {
 			t.Error("the first gateway is connected still")
 		}
 		c.awaitEnd(bridge.ErrReplaced)
-		l2.AcceptSetup()
+		l2.SendSetupComplete()
 		d.doCommand(bridge.GetContext{})
 		if got := lastEvent[bridge.History](d).Entries; len(got) != 2 || got[0].Content != "hello" || got[1].Content != "Good day." ||
 			got[1].Interrupted {
@@ -86,7 +86,7 @@ func TestFailoverToAnotherGateway(t *testing.T) {
 		if n := len(b.host.Sessions()); n != 0 {
 			t.Errorf("the second gateway has %d conversations", n)
 		}
-		e.checkStillWorks(l3.AcceptSetup())
+		e.checkStillWorks(l3.SendSetupComplete())
 	})
 }
 
@@ -98,14 +98,14 @@ func TestFailoverDuringAnAnswer(t *testing.T) {
 		l.SendHandle("h1")
 		time.Sleep(2 * time.Second)
 		d := b.resumeCaller(c)
-		a.up.NextConn().AssertSetup("", "h1").AcceptSetup()
+		a.up.NextConn().AssertSetup("", "h1").SendSetupComplete()
 		if i := lastEvent[bridge.Interrupted](d); i.Turn != 1 || i.By != bridge.ByConnectionLoss {
 			t.Errorf("got %+v", i)
 		}
 		d.typeText("and now?")
 		synctest.Wait()
 		e := a.resumeCaller(d)
-		l3 := a.up.NextConn().AssertSetup("", "h1").AcceptSetup()
+		l3 := a.up.NextConn().AssertSetup("", "h1").SendSetupComplete()
 		if got := l3.InputLog(); !strings.HasSuffix(got, "typed and now?") {
 			t.Errorf("the model was asked %q", got)
 		}
@@ -136,7 +136,7 @@ func TestGenerationGoesOnOverAMove(t *testing.T) {
 			}
 			generation = cut.Generation
 			c = next.resumeCaller(c)
-			l = a.up.NextConn().AcceptSetup()
+			l = a.up.NextConn().SendSetupComplete()
 			c.clearLog()
 			c.typeText("go on")
 			l.SendAnswer(7, time.Second)
@@ -182,7 +182,7 @@ func TestDrainMovesCallers(t *testing.T) {
 		began := time.Now()
 		c.leave(nil)
 		d := b.resumeCaller(c)
-		l2 := a.up.NextConn().AssertSetup("", "h2").AcceptSetup()
+		l2 := a.up.NextConn().AssertSetup("", "h2").SendSetupComplete()
 		if closed, _ := l.ClosedAt(); closed.IsZero() || closed.After(l2.OpenedAt) {
 			t.Error("dialled before the old link was closed")
 		}
@@ -210,7 +210,7 @@ func TestDrainWithoutAnotherGateway(t *testing.T) {
 		synctest.Wait()
 		c.leave(nil)
 		d := a.resumeCaller(c)
-		l2 := a.up.NextConn().AssertSetup("", "h1").AcceptSetup()
+		l2 := a.up.NextConn().AssertSetup("", "h1").SendSetupComplete()
 		d.checkStillWorks(l2)
 	})
 }
@@ -276,7 +276,7 @@ func TestAPausedRecordingMoves(t *testing.T) {
 		l.SendHandle("h1")
 		time.Sleep(time.Second)
 		d := b.resumeCaller(c)
-		a.up.NextConn().AssertSetup("", "h1").AcceptSetup()
+		a.up.NextConn().AssertSetup("", "h1").SendSetupComplete()
 		synctest.Wait()
 		if lastEvent[bridge.SetupComplete](d).Recording || d.session.IsRecorded() {
 			t.Error("it is recorded")
@@ -326,7 +326,7 @@ func TestNoGreetingAtAnotherGateway(t *testing.T) {
 		l.SendHandle("h")
 		time.Sleep(2 * time.Second)
 		d := b.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: c.resumeToken(), GreetingPrompt: "Greet the guest."})
-		l2 := a.up.NextConn().AcceptSetup()
+		l2 := a.up.NextConn().SendSetupComplete()
 		time.Sleep(300 * time.Millisecond)
 		synctest.Wait()
 		if err := d.session.Greet(); err != nil {
@@ -517,7 +517,7 @@ func TestConcurrentFailover(t *testing.T) {
 				}
 			}
 			d.awaitEnd(bridge.ErrReplaced)
-			a.up.NextConn().AssertSetup("", "h").AcceptSetup()
+			a.up.NextConn().AssertSetup("", "h").SendSetupComplete()
 			synctest.Wait()
 			a.up.AssertNoDial()
 			e.disconnect()
@@ -606,7 +606,7 @@ func TestFailoverWithARunningTool(t *testing.T) {
 					l2.CloseWith(1008, "BidiGenerateContent session not found")
 					l2 = a.up.NextConn().AssertSetup("", "")
 				}
-				l2.AcceptSetup()
+				l2.SendSetupComplete()
 				synctest.Wait()
 				got := l2.ToolResponses()
 				if len(got) != test.answered || test.answered > 0 && !strings.Contains(got[0], "not known what it has done") {

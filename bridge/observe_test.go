@@ -107,7 +107,7 @@ func TestObserverSeesAConversation(t *testing.T) {
 
 		l.SendVoice(9, time.Second)
 		l.DropConnection()
-		l = w.r.up.NextConn().AcceptSetup()
+		l = w.r.up.NextConn().SendSetupComplete()
 		time.Sleep(3 * time.Second)
 		w.sees("ConnectionEnd first lost", "DialOutcome resume", "TurnEnd 3 link")
 

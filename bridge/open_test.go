@@ -144,7 +144,7 @@ func TestDeferredDialWaitsForAConfig(t *testing.T) {
 				if at := r.elapsed(); at != test.after {
 					t.Errorf("dialled after %v", at)
 				}
-				l.AcceptSetup()
+				l.SendSetupComplete()
 				c.checkLog(test.reported)
 				if all := setups(c); all[0].Update || len(all) > 1 && !all[1].Update {
 					t.Errorf("%+v", all)
@@ -185,12 +185,12 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 					l.SendContent(`"turnComplete":true`)
 					time.Sleep(time.Second)
 					l.DropConnection() // a fresh session gets both conversations
-					m := r.up.NextConn().AcceptSetup()
+					m := r.up.NextConn().SendSetupComplete()
 					if got := m.InputLog(); seeded && !strings.Contains(got, "My name is Ada.+Hello Ada.+what is my name?+Ada.") {
 						t.Errorf("came %s", got)
 					}
 					c.doCommand(bridge.ClearContext{})
-					n := r.up.NextConn().AcceptSetup()
+					n := r.up.NextConn().SendSetupComplete()
 					if got := n.InputLog(); got != "" || len(c.contextEntries()) != 0 {
 						t.Errorf("after the history was cleared came %q", got)
 					}

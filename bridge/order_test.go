@@ -66,7 +66,7 @@ func TestUnansweredSpeechIsReplayed(t *testing.T) {
 			l.SendHandle("h2")
 			l.DropConnection()
 			r.up.NextConn().CloseWith(1008, "BidiGenerateContent session not found")
-			return r.up.NextConn().AssertSetup("", "").AcceptSetup()
+			return r.up.NextConn().AssertSetup("", "").SendSetupComplete()
 		}, 2 * time.Second},
 		"the first of two is answered while both are said again": {func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.speakFor(2 * time.Second)
@@ -82,14 +82,14 @@ func TestUnansweredSpeechIsReplayed(t *testing.T) {
 			r.cutNetwork(l)
 			time.Sleep(26 * time.Second)
 			r.up.SetFailure(0, nil)
-			return r.up.NextConn().AcceptSetup()
+			return r.up.NextConn().SendSetupComplete()
 		}, 2 * time.Second},
 		"cleared while it is said again": {func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.speakFor(6 * time.Second)
 			r.dropConnection(l)
 			c.staySilentFor(time.Second)
 			c.doCommand(bridge.ClearContext{})
-			return r.up.NextConn().AcceptSetup()
+			return r.up.NextConn().SendSetupComplete()
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestSameCallAgain(t *testing.T) {
 	answer := func(c *caller) { c.sendToolResponse("a", "", `{"sent":true}`) }
 	lost := func(r *harness, l *bridgetest.Conn) *bridgetest.Conn {
 		l.DropConnection()
-		return r.up.NextConn().AssertSetup("", "h").AcceptSetup()
+		return r.up.NextConn().AssertSetup("", "h").SendSetupComplete()
 	}
 	for name, test := range map[string]struct {
 		happens func(r *harness, c *caller, l *bridgetest.Conn) *bridgetest.Conn // returns the connection whose model calls again
@@ -138,13 +138,13 @@ func TestSameCallAgain(t *testing.T) {
 		"answered and cleared": {func(r *harness, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
 			answer(c)
 			c.doCommand(bridge.ClearContext{})
-			return r.up.NextConn().AcceptSetup()
+			return r.up.NextConn().SendSetupComplete()
 		}, sorted, 2},
 		"answered when it was cleared": {func(r *harness, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
 			c.doCommand(bridge.ClearContext{})
 			m := r.up.NextConn()
 			_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"sent":true}`)})
-			return m.AcceptSetup()
+			return m.SendSetupComplete()
 		}, sorted, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 		l.CallTool("a", "pay", `{}`)
 		l.AssertToolResponses("a" + first)
 		l.DropConnection()
-		m := r.up.NextConn().AssertSetup("", "h").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "h").SendSetupComplete()
 		synctest.Wait()
 		m.CallTool("b", "pay", `{}`)
 		c.checkLog("SetupComplete ToolStatus ToolCall(ask) ToolStatus ToolCallCancellation(ask) ToolStatus ToolCall(ask)")
@@ -261,7 +261,7 @@ func TestIncompleteTurnDrains(t *testing.T) {
 		l.SendHandle("h")
 		begin := r.elapsed()
 		c.updateConfig(warm("0.5"))
-		m := r.up.NextConn().AcceptSetup()
+		m := r.up.NextConn().SendSetupComplete()
 		if took := r.elapsed() - begin; took > 4*time.Second {
 			t.Errorf("after %v", took)
 		}
@@ -282,7 +282,7 @@ func TestDrainSurvivesParking(t *testing.T) {
 		c.disconnect()
 		time.Sleep(time.Second)
 		r.resumeByToken(c.resumeToken())
-		r.up.NextConn().AcceptSetup()
+		r.up.NextConn().SendSetupComplete()
 		if took := r.elapsed() - begin; took > 16*time.Second {
 			t.Errorf("after %v", took)
 		}
@@ -394,7 +394,7 @@ func TestWithoutResumption(t *testing.T) {
 			c, l := r.connectCaller(resumable)
 			l.SendHandle("h")
 			c.updateConfig(config)
-			return c, r.up.NextConn().AcceptSetup()
+			return c, r.up.NextConn().SendSetupComplete()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -405,7 +405,7 @@ func TestWithoutResumption(t *testing.T) {
 				l.SendContent(`"inputTranscription":{"text":"hello"},"turnComplete":true`)
 				time.Sleep(time.Minute)
 				l.DropConnection()
-				if got := r.up.NextConn().AssertSetup("", "").AcceptSetup().InputLog(); !strings.Contains(got, "hello") {
+				if got := r.up.NextConn().AssertSetup("", "").SendSetupComplete().InputLog(); !strings.Contains(got, "hello") {
 					t.Errorf("the fresh session got %q", got)
 				}
 				c.disconnect()
@@ -428,7 +428,7 @@ func TestProactiveSilence(t *testing.T) {
 			for {
 				select {
 				case n := <-r.up.Conns:
-					n.AcceptSetup()
+					n.SendSetupComplete()
 					time.Sleep(3 * time.Second)
 					n.SendContent(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
 				case <-c.over:
@@ -472,7 +472,7 @@ func TestUpdateBeforeFirstLink(t *testing.T) {
 		<-c.seated
 		c.updateConfig(warm("0.5"))
 		l.CloseWith(1011, "The service is currently unavailable.")
-		r.up.NextConn().AcceptSetup()
+		r.up.NextConn().SendSetupComplete()
 		time.Sleep(time.Second)
 		all := setups(c)
 		if len(all) == 0 || all[0].ResumeToken == "" {
@@ -547,8 +547,8 @@ func TestPleaseSayItAgain(t *testing.T) {
 	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
 		l.SendHandle("h")
 		c.typeText("hello?")
-		r.up.NextConn().AssertSetup("", "h").AcceptSetup()
-		r.up.NextConn().AssertSetup("", "").AcceptSetup()
+		r.up.NextConn().AssertSetup("", "h").SendSetupComplete()
+		r.up.NextConn().AssertSetup("", "").SendSetupComplete()
 		time.Sleep(10 * time.Second)
 		if change := lastEvent[bridge.StateChange](c); !strings.Contains(change.Message, "say it again") ||
 			c.watchdogAttempts() != "resume fresh none" {

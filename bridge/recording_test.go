@@ -264,7 +264,7 @@ func TestRecordingOfARefusedUpdate(t *testing.T) {
 		c.doCommand(bridge.UpdateConfig{Config: []byte(`{"systemInstruction":"b"}`)}) // in place: tried for 500 ms
 		time.Sleep(50 * time.Millisecond)
 		l.CloseWith(1007, "Request contains an invalid argument.")
-		r.up.NextConn().AcceptSetup()
+		r.up.NextConn().SendSetupComplete()
 		time.Sleep(3 * time.Second)
 		if failed, _ := findEvents[bridge.SetupFailed](c); len(failed) != 1 {
 			t.Errorf("refused %d times", len(failed))

@@ -157,7 +157,7 @@ func TestParkTimeOver(t *testing.T) {
 		c.disconnect()
 		time.Sleep(59 * time.Second)
 		d := r.startCaller(bridge.SessionRequest{Resumable: true, ResumeToken: c.resumeToken()})
-		r.up.NextConn().AcceptSetup()
+		r.up.NextConn().SendSetupComplete()
 		synctest.Wait()
 		if !lastEvent[bridge.SetupComplete](d).Resumed {
 			t.Fatal("not resumed")
@@ -179,7 +179,7 @@ func TestParkedLinkWithoutHandle(t *testing.T) {
 		c.disconnect()
 		time.Sleep(30 * time.Second)
 		d := r.resumeByToken(c.resumeToken())
-		m := r.up.NextConn().AssertSetup("", "").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "").SendSetupComplete()
 		d.checkLog("SetupComplete ErrorEvent")
 		d.checkWarning("may be lost")
 		d.checkStillWorks(m)
@@ -195,7 +195,7 @@ func TestLinkLostWhileParked(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		r.up.AssertNoDial()
 		d := r.resumeByToken(c.resumeToken())
-		d.checkStillWorks(r.up.NextConn().AssertSetup("", "h").AcceptSetup())
+		d.checkStillWorks(r.up.NextConn().AssertSetup("", "h").SendSetupComplete())
 	})
 }
 
@@ -226,7 +226,7 @@ func TestLostWithADeadConnection(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		e := r.resumeByToken(d.resumeToken()) // events from before its departure may have been lost, too
 		e.checkLog("SetupComplete ToolCall(a) ToolCallCancellation(q) ToolStatus")
-		r.up.NextConn().AcceptSetup()
+		r.up.NextConn().SendSetupComplete()
 		time.Sleep(41 * time.Second)
 		r.resumeByToken(e.resumeToken()).checkLog("SetupComplete ToolCall(a)")
 	})
@@ -455,7 +455,7 @@ func TestAnsweredAfterTheReturn(t *testing.T) {
 		goes     func(l *bridgetest.Conn)
 		answered func(c *caller) int
 	}{
-		"CLEAR_CONTEXT": {bridge.ClearContext{}, func(l *bridgetest.Conn) { l.AcceptSetup() }, func(c *caller) int {
+		"CLEAR_CONTEXT": {bridge.ClearContext{}, func(l *bridgetest.Conn) { l.SendSetupComplete() }, func(c *caller) int {
 			seen, _ := findEvents[bridge.History](c)
 			return len(seen)
 		}},

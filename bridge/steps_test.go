@@ -132,7 +132,7 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 		time.Sleep(time.Second)
 		l.CallTool("b", flow.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
 		l.CloseWith(1007, "Invalid JSON payload received.")
-		l = r.up.NextConn().AssertSetup("", "h1").AcceptSetup()
+		l = r.up.NextConn().AssertSetup("", "h1").SendSetupComplete()
 		if !strings.Contains(l.Raw, `You are in the step \"identify\" now.`) || !strings.Contains(l.Raw, "find_room") {
 			t.Errorf("the next connection has %s", l.Raw)
 		}
@@ -178,7 +178,7 @@ func TestAStepAtTheNextPause(t *testing.T) {
 		l.SendAnswer(7, time.Second)
 		l.SendHandle("h1")
 		time.Sleep(2 * time.Second)
-		m := r.up.NextConn().AssertSetup("", "h1").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("", "h1").SendSetupComplete()
 		if !strings.Contains(m.Raw, "Ask for the name.") || !strings.Contains(m.Raw, "find_room") {
 			t.Errorf("the next connection has %s", m.Raw)
 		}
@@ -214,11 +214,11 @@ func TestAStepIsKept(t *testing.T) {
 		l.DropConnection()
 		a.up.NextConn().CloseWith(1008, "BidiGenerateContent session not found")
 		l = a.up.NextConn().AssertSetup("", "")
-		kept("a fresh session", l.AcceptSetup())
+		kept("a fresh session", l.SendSetupComplete())
 		l.SendHandle("h3")
 		d := b.resumeCaller(c)
 		l = a.up.NextConn().AssertSetup("", "h3")
-		kept("another gateway", l.AcceptSetup())
+		kept("another gateway", l.SendSetupComplete())
 		time.Sleep(time.Second)
 		if s := lastEvent[bridge.SetupComplete](d); s.Step != "book" {
 			t.Errorf("%+v", s)
@@ -267,7 +267,7 @@ func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 		l.SendHandle("h1")
 		c.doCommand(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: flow.Plan{{Name: "only"}}}, Name: "other"})
 		l.CloseWith(1007, "Invalid JSON payload received.")
-		l = r.up.NextConn().AssertSetup("", "h1").AcceptSetup()
+		l = r.up.NextConn().AssertSetup("", "h1").SendSetupComplete()
 		synctest.Wait()
 		if got := c.stepNames(); got != "identify only identify" {
 			t.Errorf("the caller learns of %q", got)

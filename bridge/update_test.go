@@ -53,7 +53,7 @@ func TestUpdateReconnects(t *testing.T) {
 			t.Error("dialled before the old link was closed")
 		}
 		c.checkLog("SetupComplete")
-		m.AcceptSetup()
+		m.SendSetupComplete()
 		c.checkLog("SetupComplete SetupComplete")
 		s := lastEvent[bridge.SetupComplete](c)
 		if !strings.Contains(string(s.EffectiveConfig), "0.2") || s.SessionID != c.session.ID() || s.Resumed || s.Backend != "emulator" {
@@ -77,13 +77,13 @@ func TestAnswersNameTheirRequest(t *testing.T) {
 		} {
 			c.doCommand(command)
 		}
-		r.up.NextConn().AssertSetup("0.1", "h").AcceptSetup()
-		r.up.NextConn().AssertSetup("0.2", "h").AcceptSetup()
+		r.up.NextConn().AssertSetup("0.1", "h").SendSetupComplete()
+		r.up.NextConn().AssertSetup("0.2", "h").SendSetupComplete()
 		r.up.NextConn().AssertSetup("0.3", "h").CloseWith(1007, "no")
-		r.up.NextConn().AssertSetup("0.2", "h").AcceptSetup()
+		r.up.NextConn().AssertSetup("0.2", "h").SendSetupComplete()
 		synctest.Wait()
 		c.doCommand(bridge.ClearContext{ReplyTo: "clear"})
-		r.up.NextConn().AcceptSetup()
+		r.up.NextConn().SendSetupComplete()
 		synctest.Wait()
 		want := []string{
 			"bridge.History context", "bridge.SetupComplete <nil>", "bridge.SetupComplete accepted", "bridge.SetupFailed invalid",
@@ -120,7 +120,7 @@ func TestAChangeThatGeminiRefuses(t *testing.T) {
 		} {
 			c.doCommand(change)
 			a.up.NextConn().AssertSetup("0.2", "h").CloseWith(1007, "no")
-			l = a.up.NextConn().AssertSetup("0.1", "h").AcceptSetup()
+			l = a.up.NextConn().AssertSetup("0.1", "h").SendSetupComplete()
 			synctest.Wait()
 			if n, _ := findEvents[bridge.SetupFailed](c); len(n) != 1 {
 				t.Errorf("%T: %d SETUP_FAILEDs", change, len(n))
@@ -137,7 +137,7 @@ func TestAChangeThatGeminiRefuses(t *testing.T) {
 			t.Errorf("%q answers", list[0].Agent)
 		}
 		b.resumeCaller(c)
-		l = a.up.NextConn().AssertSetup("0.1", "h").AcceptSetup()
+		l = a.up.NextConn().AssertSetup("0.1", "h").SendSetupComplete()
 		if !strings.Contains(l.Raw, "Hats.") {
 			t.Errorf("another gateway begins with %s", l.Raw)
 		}
@@ -158,9 +158,9 @@ func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 				m.CloseWith(1007, "no")
 				m, left = r.up.NextConn().AssertSetup("0.1", "h"), "0.1"
 			}
-			m.AcceptSetup()
+			m.SendSetupComplete()
 			c.doCommand(bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}}) // needs another connection
-			m = r.up.NextConn().AssertSetup(left, "h").AcceptSetup()
+			m = r.up.NextConn().AssertSetup(left, "h").SendSetupComplete()
 			if !strings.Contains(m.Raw, "Leda") {
 				t.Errorf("dialled with %s", m.Raw)
 			}
@@ -192,9 +192,9 @@ func TestUpdateWhileDialling(t *testing.T) {
 		c.updateConfig(warm("0.6"))
 		c.updateConfig(`{"generationConfig":{"topP":7}}`)
 		c.checkLog("")
-		l.AcceptSetup()
+		l.SendSetupComplete()
 		c.checkLog("SetupComplete SetupFailed")
-		m := r.up.NextConn().AssertSetup("0.6", "").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("0.6", "").SendSetupComplete()
 		c.checkLog("SetupComplete SetupFailed ErrorEvent SetupComplete SetupFailed")
 		c.checkStillWorks(m)
 	})
@@ -206,9 +206,9 @@ func TestUpdatesInARow(t *testing.T) {
 		for _, config := range []string{warm("0.6"), `{"model":7}`, warm("0.7"), warm("0.8")} {
 			c.updateConfig(config)
 		}
-		r.up.NextConn().AssertSetup("0.6", "h").AcceptSetup()
+		r.up.NextConn().AssertSetup("0.6", "h").SendSetupComplete()
 		r.up.NextConn().AssertSetup("0.7", "h").CloseWith(1007, "no")
-		m := r.up.NextConn().AssertSetup("0.8", "h").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("0.8", "h").SendSetupComplete()
 		c.checkLog("SetupComplete SetupComplete SetupFailed SetupFailed SetupComplete")
 		c.checkStillWorks(m)
 		r.up.AssertNoDial()
@@ -224,9 +224,9 @@ func TestUpdatesAreBounded(t *testing.T) {
 		for i := range 40 {
 			c.updateConfig(warm(fmt.Sprintf("0.%d", i+1)))
 		}
-		l.AcceptSetup()
+		l.SendSetupComplete()
 		for range 16 {
-			r.up.NextConn().AcceptSetup()
+			r.up.NextConn().SendSetupComplete()
 			synctest.Wait()
 		}
 		r.up.AssertNoDial()
@@ -246,7 +246,7 @@ func TestRefusedUpdateWhileWaiting(t *testing.T) {
 		synctest.Wait()
 		l.DropConnection() // the second time there is a pause
 		c.updateConfig(`[]`)
-		m := r.up.NextConn().AssertSetup("0.4", "h").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("0.4", "h").SendSetupComplete()
 		c.checkLog("SetupComplete SetupFailed")
 		c.checkStillWorks(m)
 	})
@@ -263,12 +263,12 @@ func TestUpdateOfTheModel(t *testing.T) {
 		if m.Setup.Model != "models/gemini-3.1-flash-live-preview" {
 			t.Errorf("dialled %q", m.Setup.Model)
 		}
-		m.AcceptSetup()
+		m.SendSetupComplete()
 		c.checkLog("SetupComplete ToolCall(a) ToolCallCancellation(a) ErrorEvent Log SetupComplete") // after the end of the call
 		c.checkWarning("fresh session")
 		c.checkAnswerRejected("a", "")
 		m.DropConnection()
-		n := r.up.NextConn().AssertSetup("", "").AcceptSetup() // the old handle is forgotten
+		n := r.up.NextConn().AssertSetup("", "").SendSetupComplete() // the old handle is forgotten
 		time.Sleep(time.Minute)
 		n.AssertToolResponses()
 	})
@@ -332,7 +332,7 @@ func TestUpdateWaitsForAQuietMoment(t *testing.T) {
 		if n := len(l.ReceivedPCM()); n != 2*16000 {
 			t.Errorf("%d samples came by the old link", n)
 		}
-		m := r.up.NextConn().AssertSetup("0.5", "h3").AcceptSetup()
+		m := r.up.NextConn().AssertSetup("0.5", "h3").SendSetupComplete()
 		if n := len(m.ReceivedPCM()); n != 0 {
 			t.Errorf("%d samples were said again", n)
 		}

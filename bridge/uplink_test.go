@@ -21,7 +21,7 @@ func TestSpeechBeforeTheSetupIsKept(t *testing.T) {
 		if got := l.Inputs(); len(got) > 0 {
 			t.Fatalf("%s came before setupComplete", got[0].Kind)
 		}
-		l.AcceptSetup()
+		l.SendSetupComplete()
 		c.sendAudio(said[32000:])
 		if !slices.Equal(l.ReceivedPCM(), said) {
 			t.Errorf("%d samples came of %d, or in another order", len(l.ReceivedPCM()), len(said))
@@ -119,12 +119,12 @@ func TestStalledWriter(t *testing.T) {
 		c := r.startCaller(bridge.SessionRequest{})
 		l := r.up.NextConn()
 		l.StopReading()
-		l.AcceptSetup()
+		l.SendSetupComplete()
 		<-c.seated
 		said := countingPCM(0, 16000)
 		c.sendInRealTime(said)
 		time.Sleep(4 * time.Second)
-		second := r.up.NextConn().AcceptSetup()
+		second := r.up.NextConn().SendSetupComplete()
 		time.Sleep(time.Second)
 		got := second.ReceivedPCM()
 		l.ContinueReading()

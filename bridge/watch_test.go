@@ -29,7 +29,7 @@ func TestWatchersGetOneSetup(t *testing.T) {
 			if early {
 				watch()
 			}
-			r.up.NextConn().AcceptSetup()
+			r.up.NextConn().SendSetupComplete()
 			synctest.Wait()
 			if !early {
 				watch()

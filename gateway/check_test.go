@@ -26,7 +26,7 @@ func TestAgentModelFitsBackend(t *testing.T) {
 	} {
 		folder := writeAgents(t, map[string]string{"desk": "---\nconfig:\n  model: " + test.model + "\n---\nBe brief."})
 		var out bytes.Buffer
-		err := run(t.Context(), []string{"check-config"}, env(append(test.backend, "VOXGATE_AGENTS", folder)...), &out, &out)
+		err := runCommand(t.Context(), []string{"check-config"}, env(append(test.backend, "VOXGATE_AGENTS", folder)...), &out, &out)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s with %v: %v, want %q", test.model, test.backend, err, test.want)
 		}
@@ -45,7 +45,7 @@ func TestCheckConfig(t *testing.T) {
 	const till = `"collect":[{"name":"PIN","max":4,"url":"https://a.example/","secret":"s"}]`
 	check := func(settings ...string) (string, error) {
 		var out bytes.Buffer
-		err := run(t.Context(), []string{"check-config"}, env(settings...), &out, &out)
+		err := runCommand(t.Context(), []string{"check-config"}, env(settings...), &out, &out)
 		return out.String(), err
 	}
 	out, err := check(

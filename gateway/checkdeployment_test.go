@@ -296,7 +296,7 @@ func TestCheckDeployment(t *testing.T) {
 		var out bytes.Buffer
 		runCheck := func(args ...string) error {
 			out.Reset()
-			return run(t.Context(), append([]string{"check", "deployment"}, args...), env(), &out, &out)
+			return runCommand(t.Context(), append([]string{"check", "deployment"}, args...), env(), &out, &out)
 		}
 		if runCheck() == nil || runCheck("ftp://x") == nil {
 			t.Error("checked nothing")

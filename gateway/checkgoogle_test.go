@@ -21,7 +21,7 @@ func TestCheckGoogle(t *testing.T) {
 	var out bytes.Buffer
 	check := func(environment []string, args ...string) (string, error) {
 		out.Reset()
-		err := run(t.Context(), append([]string{"check"}, args...), env(environment...), &out, &out)
+		err := runCommand(t.Context(), append([]string{"check"}, args...), env(environment...), &out, &out)
 		return out.String(), err
 	}
 	for _, args := range [][]string{{}, {"gogle"}, {"replay"}, {"google", "x"}} {

@@ -88,7 +88,7 @@ func formatUsage() string {
 
 func main() {
 	ctx, stop := notifyStop(context.Background(), stopSignals()...)
-	err := run(ctx, os.Args[1:], readEnvironment(os.Environ()), os.Stdout, os.Stderr)
+	err := runCommand(ctx, os.Args[1:], readEnvironment(os.Environ()), os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
@@ -96,8 +96,8 @@ func main() {
 	}
 }
 
-// run runs a command, as main does; tests call it.
-func run(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
+// runCommand runs a command, as main does; tests call it.
+func runCommand(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 	name := "serve"
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		name, args = args[0], args[1:]

@@ -10,7 +10,7 @@ import (
 func TestHelpShowsEveryCommand(t *testing.T) {
 	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {
 		var out bytes.Buffer
-		if err := run(t.Context(), args, env(), &out, &out); err != nil {
+		if err := runCommand(t.Context(), args, env(), &out, &out); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range commands {
@@ -19,7 +19,8 @@ func TestHelpShowsEveryCommand(t *testing.T) {
 			}
 		}
 	}
-	if err := run(t.Context(), []string{"sing"}, env(), nil, nil); err == nil || !strings.Contains(err.Error(), `unknown command "sing"`) {
+	err := runCommand(t.Context(), []string{"sing"}, env(), nil, nil)
+	if err == nil || !strings.Contains(err.Error(), `unknown command "sing"`) {
 		t.Error(err)
 	}
 }
@@ -36,7 +37,7 @@ func TestVersion(t *testing.T) {
 	}
 	for _, arg := range []string{"version", "--version"} {
 		var out bytes.Buffer
-		if err := run(t.Context(), []string{arg}, env(), &out, &out); err != nil || !strings.HasPrefix(out.String(), "voxgate, ") {
+		if err := runCommand(t.Context(), []string{arg}, env(), &out, &out); err != nil || !strings.HasPrefix(out.String(), "voxgate, ") {
 			t.Errorf("%s: %s, %v", arg, out.String(), err)
 		}
 	}

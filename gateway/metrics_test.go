@@ -127,13 +127,13 @@ func TestThePrivateListener(t *testing.T) {
 	}
 	var says strings.Builder
 	asks := []string{"health", "--private-addr", strings.TrimPrefix(private, "http://")}
-	if err := run(t.Context(), asks, env(), &says, io.Discard); err != nil || says.String() != "ok\n" {
+	if err := runCommand(t.Context(), asks, env(), &says, io.Discard); err != nil || says.String() != "ok\n" {
 		t.Errorf("health: %q, %v", says.String(), err)
 	}
-	if err := run(t.Context(), []string{"health", "--private-addr", "127.0.0.1:1"}, env(), io.Discard, io.Discard); err == nil {
+	if err := runCommand(t.Context(), []string{"health", "--private-addr", "127.0.0.1:1"}, env(), io.Discard, io.Discard); err == nil {
 		t.Error("a gateway is healthy that is not there")
 	}
-	if err := run(t.Context(), []string{"health"}, env(), io.Discard, io.Discard); err == nil ||
+	if err := runCommand(t.Context(), []string{"health"}, env(), io.Discard, io.Discard); err == nil ||
 		!strings.Contains(err.Error(), "VOXGATE_PRIVATE_ADDR") {
 		t.Errorf("nowhere to ask: %v", err)
 	}

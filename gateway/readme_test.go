@@ -180,7 +180,7 @@ func tryInternet(t *testing.T, folder, block string) {
 		t.Fatalf("no key is printed:\n%s", printed)
 	}
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"check-config"}, ourVariables(environ), &out, &out); err != nil {
+	if err := runCommand(t.Context(), []string{"check-config"}, ourVariables(environ), &out, &out); err != nil {
 		t.Errorf("the settings are wrong: %v", err)
 	}
 	p := startGateway(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_KEYS", environ["VOXGATE_KEYS"]))

@@ -19,7 +19,7 @@ func TestRecord(t *testing.T) {
 	var out bytes.Buffer
 	record := func(args ...string) error {
 		out.Reset()
-		return run(t.Context(), append([]string{"record"}, args...), env("GEMINI_API_KEY", ""), &out, &out)
+		return runCommand(t.Context(), append([]string{"record"}, args...), env("GEMINI_API_KEY", ""), &out, &out)
 	}
 	for want, args := range map[string][]string{
 		"GEMINI_API_KEY": {},

@@ -83,7 +83,7 @@ func startGateway(t *testing.T, args []string, environ variables) *program {
 	p := &program{t: t, stop: stop, force: force, done: make(chan error, 1), more: make(chan struct{}, 1)}
 	atOnce := variables{"VOXGATE_DRAIN": "0"}
 	maps.Copy(atOnce, environ)
-	go func() { p.done <- run(ctx, args, atOnce, io.Discard, p) }()
+	go func() { p.done <- runCommand(ctx, args, atOnce, io.Discard, p) }()
 	t.Cleanup(p.stopGateway)
 	p.url = strings.TrimSuffix(p.awaitLog(`url"?[=:]"?([^\s"]+)`), "/")
 	return p
@@ -283,7 +283,7 @@ func TestBadCommands(t *testing.T) {
 		{"emulate", "-addr", "0.0.0.0:0"},
 		{"serve", "-addr", "0.0.0.0:0"},
 	} {
-		if err := run(t.Context(), args, env(), io.Discard, &bytes.Buffer{}); err == nil {
+		if err := runCommand(t.Context(), args, env(), io.Discard, &bytes.Buffer{}); err == nil {
 			t.Errorf("%v ran", args)
 		}
 	}
@@ -292,7 +292,7 @@ func TestBadCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	if err := run(t.Context(), nil, env("VOXGATE_ADDR", taken.Addr().String()), io.Discard, &bytes.Buffer{}); err == nil {
+	if err := runCommand(t.Context(), nil, env("VOXGATE_ADDR", taken.Addr().String()), io.Discard, &bytes.Buffer{}); err == nil {
 		t.Error("serve ran on a port that is taken")
 	}
 }

@@ -43,7 +43,7 @@ func tryStart(t *testing.T, settings variables) (ok bool, says string, err error
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	l := &startLog{stop: cancel}
-	err = run(ctx, []string{"serve"}, settings, l, l)
+	err = runCommand(ctx, []string{"serve"}, settings, l, l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.listens && err == nil, l.b.String(), err
@@ -199,7 +199,7 @@ func TestCheckConfigAndServeAgree(t *testing.T) {
 			maps.Copy(settings, base[name])
 			settings[name] = value
 			var out bytes.Buffer
-			checked := run(t.Context(), []string{"check-config"}, settings, &out, &out)
+			checked := runCommand(t.Context(), []string{"check-config"}, settings, &out, &out)
 			ok, says, err := tryStart(t, settings)
 			warns := slices.ContainsFunc([]string{"unknown setting", "no agents: the folder has no files", "tool of an agent does not exist"},
 				func(warning string) bool { return strings.Contains(says, warning) })

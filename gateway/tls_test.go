@@ -160,7 +160,7 @@ func TestBadCertificate(t *testing.T) {
 	_, key := newCertificate(t, 2)
 	mustWriteFile(t, folder+"/cert", cert)
 	mustWriteFile(t, folder+"/key", key)
-	err := run(
+	err := runCommand(
 		t.Context(),
 		nil,
 		env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TLS_CERT", folder+"/cert", "VOXGATE_TLS_KEY", folder+"/key"),

@@ -123,7 +123,7 @@ func TestBadToolsFileKeepsUsFromStarting(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"webhooks":[{"name":"x","url":"http://127.0.0.1","secrte":"y"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := run(t.Context(), []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TOOLS", file), io.Discard, io.Discard)
+	err := runCommand(t.Context(), []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TOOLS", file), io.Discard, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "secrte") || !strings.Contains(err.Error(), file) {
 		t.Errorf("%v", err)
 	}

@@ -27,7 +27,7 @@ func TestVOXIsServed(t *testing.T) {
 		!strings.Contains(m.URL, kept[0].Name()) || !strings.HasPrefix(kept[1].Name(), "project-") {
 		t.Errorf("%d, %v in the folder, %v", resp.StatusCode, kept, err)
 	}
-	if err := run(t.Context(), []string{"serve", "-addr", "127.0.0.1:0", "-workspace", os.Args[0]}, nil,
+	if err := runCommand(t.Context(), []string{"serve", "-addr", "127.0.0.1:0", "-workspace", os.Args[0]}, nil,
 		os.Stderr, os.Stderr); err == nil ||
 		!strings.Contains(err.Error(), "workspace") {
 		t.Errorf("a file as a workspace: %v", err)

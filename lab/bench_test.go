@@ -58,7 +58,7 @@ func TestLoadTable(t *testing.T) {
 	o := built
 	o.sessions, o.window, o.settle = []int{1}, time.Second, 300*time.Millisecond
 	var out bytes.Buffer
-	if err := errors.Join(measureNumbers(t.Context(), o, &out), measureTurns(t.Context(), o, 1, &out)); err != nil {
+	if err := errors.Join(measureCallCosts(t.Context(), o, &out), measureTurns(t.Context(), o, 1, &out)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

@@ -126,9 +126,9 @@ func (c *comparison) measureReplies(ctx context.Context) error {
 	return err
 }
 
-// measureFirstWord measures how much of the first word arrives if the caller speaks at once. Audio that arrives late is
-// counted, too.
-func (c *comparison) measureFirstWord(ctx context.Context) error {
+// measureFirstWordKept measures how much of the first word arrives if the caller speaks at once. Audio that arrives late
+// is counted, too.
+func (c *comparison) measureFirstWordKept(ctx context.Context) error {
 	const (
 		word       = 20 // frames: 400 ms
 		delayLimit = 8 * time.Second

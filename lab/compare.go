@@ -185,7 +185,7 @@ func (c *comparison) measureCells(ctx context.Context, id string) error {
 		{"beep barge", c.measureReplies},
 		{"beep.chromium", c.measureChromium},
 		{"beep.websocket beep.twilio beep.sip", c.measureLines},
-		{"first", c.measureFirstWord},
+		{"first", c.measureFirstWordKept},
 		{
 			"up.0 up.5 up.10 up.20 up.30 up.burst up.jitter up.dark down.0 down.5 down.10 down.20 down.30 down.burst down.jitter down.dark " +
 				"stretch.0 stretch.10 stretch.20 stretch.jitter", c.measureNetworks,

@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		o.trials, o.window, o.settle = 40, 10*time.Second, 3*time.Second
 		return runComparison(ctx, o, *runs, *only, *out, f.Args()[1:])
 	}
-	return errors.Join(measureNumbers(ctx, o, stdout), measureTurns(ctx, o, turnRounds, stdout), measurePhones(ctx, o, stdout))
+	return errors.Join(measureCallCosts(ctx, o, stdout), measureTurns(ctx, o, turnRounds, stdout), measurePhones(ctx, o, stdout))
 }
 
 // logProgress prints a progress message to stderr.

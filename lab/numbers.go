@@ -18,8 +18,8 @@ const (
 // two overloaded servers cannot be compared.
 const turnCalls = 50
 
-// measureNumbers measures the cost of calls, and prints a table.
-func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
+// measureCallCosts measures the cost of calls, and prints a table.
+func measureCallCosts(ctx context.Context, o options, stdout io.Writer) error {
 	began := time.Now()
 	t := newTable("what", "measured", "target")
 	var failed error // one load may fail on a busy machine; the figures of other loads are still useful

@@ -41,12 +41,12 @@ type Frame struct {
 // Output consumes the frames of a playout, from one goroutine at a time. WriteFrame is called with the playout locked.
 // It must not block, call the playout, or keep f.PCM.
 type Output interface {
-	// Lead returns how long before its PTS a frame may be sent. 0 means one frame every 20 ms, as in RTP, and silence
+	// MaxLead returns how long before its PTS a frame may be sent. 0 means one frame every 20 ms, as in RTP, and silence
 	// after each talkspurt.
 	//
 	// With a lead, frames come early, without trailing silence and fades. The client must clear its buffer on
 	// interruption.
-	Lead() time.Duration
+	MaxLead() time.Duration
 	WriteFrame(f Frame) error
 }
 

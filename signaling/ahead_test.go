@@ -17,7 +17,7 @@ import (
 // slowClient is an output whose client reads 100 kB a second.
 type slowClient struct{ box *signaling.SendQueue[int] }
 
-func (slowClient) Lead() time.Duration { return media.UnlimitedLead }
+func (slowClient) MaxLead() time.Duration { return media.UnlimitedLead }
 
 func (c slowClient) WriteFrame(f media.Frame) error {
 	size := base64.StdEncoding.EncodedLen(2 * len(f.PCM))

@@ -80,7 +80,7 @@ func (c *DataChannel) onOpen(channel *rtc.Channel) {
 				c.log.Info("message too long for the client's data channel", "bytes", len(m), "most", channel.Limit())
 				return nil
 			}
-			if err := channel.WaitUntilReady(ctx); err != nil {
+			if err := channel.WaitWritable(ctx); err != nil {
 				return err
 			}
 			return channel.Write(m)

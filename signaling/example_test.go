@@ -85,8 +85,8 @@ func (c *pcmCall) Notify(e bridge.Event) {
 	c.PutText(tools.EncodeOrEmpty(map[string]any{"event": kind, "is": e}))
 }
 
-// Lead and WriteFrame implement media.Output.
-func (c *pcmCall) Lead() time.Duration { return 200 * time.Millisecond }
+// MaxLead and WriteFrame implement media.Output.
+func (c *pcmCall) MaxLead() time.Duration { return 200 * time.Millisecond }
 
 func (c *pcmCall) WriteFrame(f media.Frame) error {
 	c.Put(signaling.Outgoing{Data: media.AppendBytes(nil, c.down.Resample(f.PCM))})

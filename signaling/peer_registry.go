@@ -123,8 +123,8 @@ func (h *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOption
 // transcripts rely on that.
 type NullOutput struct{}
 
-// Lead implements [media.Output].
-func (NullOutput) Lead() time.Duration { return 0 }
+// MaxLead implements [media.Output].
+func (NullOutput) MaxLead() time.Duration { return 0 }
 
 // WriteFrame implements [media.Output].
 func (NullOutput) WriteFrame(media.Frame) error { return nil }

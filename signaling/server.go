@@ -57,7 +57,7 @@ func NewHandler(log *slog.Logger, protocol string, serve func(http.ResponseWrite
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := serve(w, r); err != nil {
 			why := tools.Truncate(err.Error(), 300) // it may repeat untrusted input
-			access.From(r.Context()).LogRefusal(log, "request refused", "door", protocol, "request", r.Pattern, "err", why)
+			access.From(r.Context()).LogLimited(log, "request refused", "door", protocol, "request", r.Pattern, "err", why)
 			refuse(w, err)
 		}
 	})

@@ -59,7 +59,7 @@ func ParseICEServers(text string) (servers []ICEServer, err error) {
 	for i, item := range items {
 		server := ICEServer{Username: item.Username, Credential: item.Credential}
 		if server.URLs, err = parseICEURLs(item.URLs); err == nil {
-			err = server.checkCredentials()
+			err = server.checkCredentialPair()
 		}
 		if len(server.URLs) == 0 && item.URL != nil {
 			err = errors.New(`"url" is an old name that browsers do not read any more: write "urls"`)
@@ -112,8 +112,8 @@ func parseICEURL(text string) (string, error) {
 	return text, nil
 }
 
-// checkCredentials returns an error if browsers would reject the server's credentials.
-func (i ICEServer) checkCredentials() error {
+// checkCredentialPair returns an error if browsers would reject the server's credentials.
+func (i ICEServer) checkCredentialPair() error {
 	if i.hasTURN() && i.Credential != "" && i.Username == "" {
 		return errors.New("a TURN server with a credential needs a username")
 	}

@@ -61,7 +61,7 @@ func (cc *clientConn) runSession(ctx context.Context, open bridge.SessionRequest
 		open.Config = pushToTalkConfig
 	}
 	err := cc.server.Host.Serve(ctx, c, open)
-	c.voice.flushFrame()
+	c.voice.flushPartial()
 	if a := c.assistant.Load(); a != nil {
 		a.detachClient(cc)
 	}

@@ -41,13 +41,13 @@ type voiceOutput struct {
 
 func newVoiceOutput(send func([]byte, uint32)) *voiceOutput {
 	v := &voiceOutput{send: send}
-	v.timer = time.AfterFunc(time.Hour, v.flushFrame)
+	v.timer = time.AfterFunc(time.Hour, v.flushPartial)
 	v.timer.Stop()
 	return v
 }
 
-// Lead implements media.Output.
-func (v *voiceOutput) Lead() time.Duration { return voiceLead }
+// MaxLead implements media.Output.
+func (v *voiceOutput) MaxLead() time.Duration { return voiceLead }
 
 // WriteFrame implements media.Output.
 func (v *voiceOutput) WriteFrame(f media.Frame) error {
@@ -70,8 +70,8 @@ func (v *voiceOutput) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// flushFrame sends the incomplete frame.
-func (v *voiceOutput) flushFrame() {
+// flushPartial sends the incomplete frame.
+func (v *voiceOutput) flushPartial() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.pcm) > 0 {

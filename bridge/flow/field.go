@@ -100,7 +100,7 @@ const typeList = "text, number, date, e-mail, phone, choice or digits"
 // simpleRules are the types without an argument.
 var simpleRules = map[string]fieldRule{
 	"text":   {description: "a text", check: wrapTextCheck(parseText)},
-	"date":   {description: "a date, written as 2027-12-31", check: wrapTextCheck(parseDate)},
+	"date":   {description: "a date, written as 2027-12-31", check: wrapTextCheck(checkISODate)},
 	"e-mail": {description: "an e-mail address", check: wrapTextCheck(parseMail)},
 	"phone":  {description: "a telephone number, written in digits", check: wrapTextCheck(parsePhone)},
 }
@@ -125,7 +125,7 @@ func wrapTextCheck(check func(text string) (value string, ok bool)) func(any) (a
 
 func parseText(text string) (value string, ok bool) { return text, text != "" && len(text) <= maxText }
 
-func parseDate(text string) (value string, ok bool) {
+func checkISODate(text string) (value string, ok bool) {
 	_, err := time.Parse(time.DateOnly, text)
 	return text, err == nil
 }

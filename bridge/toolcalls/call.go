@@ -116,7 +116,7 @@ func (c *Calls) startCall(ctx context.Context, event int, request tools.Call, f 
 		timeout := callTimeout(f)
 		c.addCall(o, timeout)
 		c.reportStatus(o, Running, nil, "")
-		c.runInGateway(ctx, o, timeout)
+		c.startInGateway(ctx, o, timeout)
 		return nil, false
 	}
 	return c.registerClientCall(o), false
@@ -152,9 +152,9 @@ func (c *Calls) addCall(o *call, timeout time.Duration) {
 	}
 }
 
-// runInGateway runs a tool of the gateway in its own goroutine. If the connection on which the call came is lost, the
+// startInGateway runs a tool of the gateway in its own goroutine. If the connection on which the call came is lost, the
 // call goes on.
-func (c *Calls) runInGateway(parent context.Context, o *call, timeout time.Duration) {
+func (c *Calls) startInGateway(parent context.Context, o *call, timeout time.Duration) {
 	ctx, cancel := context.WithCancelCause(parent)
 	o.cancel = cancel
 	env := c.Env

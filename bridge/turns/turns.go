@@ -552,7 +552,7 @@ func (m *Machine) stepSounding(f Frame) {
 		m.heldTo, m.heldSpeech = max(m.heldTo, m.burst.voicedTo), max(m.heldSpeech, speech)
 	}
 	switch {
-	case isSecond && (speech >= holdTime || speech >= continueTime && m.hasHeldSpeechContinued()):
+	case isSecond && (speech >= holdTime || speech >= continueTime && m.shouldCutHeldAnswer()):
 		m.cutAnswer(m.heldFrom)
 		return
 	case speech >= cutSpeech && m.isLongEnoughToCut(f.Level):
@@ -578,9 +578,9 @@ func (m *Machine) stepSounding(f Frame) {
 	}
 }
 
-// hasHeldSpeechContinued reports whether the person has continued the sentence that holds the answer, after a pause,
-// for long enough to cut the answer off.
-func (m *Machine) hasHeldSpeechContinued() bool {
+// shouldCutHeldAnswer reports whether the person has continued the sentence that holds the answer, after a pause, for
+// long enough to cut the answer off.
+func (m *Machine) shouldCutHeldAnswer() bool {
 	return m.isHeld && m.heldSpeech >= cutSpeech && m.at-m.heldFrom >= cutTime
 }
 

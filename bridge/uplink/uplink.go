@@ -351,16 +351,16 @@ func (u *Uplink) NotifyFlushed() <-chan struct{} {
 func (u *Uplink) HasRoom() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.hasRoom(maxUrgent)
+	return u.hasUrgentRoom(maxUrgent)
 }
 
-// hasRoom reports whether fewer than limit messages are queued ahead of the audio. The caller must hold mu.
-func (u *Uplink) hasRoom(limit int) bool { return len(u.urgent)+u.countTypedInReplay() < limit }
+// hasUrgentRoom reports whether fewer than limit messages are queued ahead of the audio. The caller must hold mu.
+func (u *Uplink) hasUrgentRoom(limit int) bool { return len(u.urgent)+u.countTypedInReplay() < limit }
 
 func (u *Uplink) enqueueUrgent(it Item, limit int) (isQueued bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !u.hasRoom(limit) {
+	if !u.hasUrgentRoom(limit) {
 		return false
 	}
 	if (it.isPrompt() || it.isIncompleteTurn()) && u.replayCount > 0 { // text must not interrupt the replayed speech
@@ -657,7 +657,7 @@ func (u *Uplink) RestoreTurn(turn Turn) {
 
 // SpeechState reports whether the person speaks now, the number of speeches so far, and how much of the last speech was
 // voiced.
-func (u *Uplink) SpeechState() (isSpeaking bool, speeches int, lastVoiced time.Duration) {
+func (u *Uplink) SpeechState() (isSpeaking bool, speeches int, voicedLength time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.activity.speaking, u.activity.speeches, u.activity.voicedDuration()

@@ -79,7 +79,7 @@ func started(t *testing.T, config string, f func(o *owner, l *bridgetest.Conn)) 
 	t.Helper()
 	bubble(t, config, func(o *owner) {
 		o.loops(func() { o.keeper.Start(o.ctx, false) })
-		l := o.gemini.NextConn().AcceptSetup()
+		l := o.gemini.NextConn().SendSetupComplete()
 		l.SendHandle("h")
 		o.sees("HandleChanged, Connected first fresh, ResendPending, SetupComplete, HandleChanged")
 		f(o, l)
@@ -182,7 +182,7 @@ func (o *owner) timed(within time.Duration, f func(), kinds ...string) string {
 		})
 		select {
 		case l := <-o.gemini.Conns:
-			l.AcceptSetup().SendHandle("h")
+			l.SendSetupComplete().SendHandle("h")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -242,7 +242,7 @@ func TestReplacement(t *testing.T) {
 				if _, closed := l.ClosedAt(); !closed {
 					t.Error("both connections are open")
 				}
-				m.AcceptSetup()
+				m.SendSetupComplete()
 				want := "Disconnected, WaitOver, Connected, ResendPending"
 				if strings.HasPrefix(name, "update") {
 					want += ", ConfigResult"
@@ -303,7 +303,7 @@ func TestBackoff(t *testing.T) {
 			for i := range longest {
 				begin := time.Now()
 				l.DropConnection()
-				l = o.gemini.NextConn().AcceptSetup()
+				l = o.gemini.NextConn().SendSetupComplete()
 				synctest.Wait()
 				longest[i] = max(longest[i], time.Since(begin))
 			}
@@ -346,17 +346,17 @@ func TestUpdate(t *testing.T) {
 		}, "ConfigResult", "short"},
 		"in place, refused": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			l.CloseWith(1007, "Request contains an invalid argument.")
-			o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "h").SendSetupComplete()
 		}, "ConfigResult refused, Disconnected, WaitOver, Connected, ResendPending", "long"},
 		"in place, and the connection is lost": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			l.DropConnection()
-			o.gemini.NextConn().AcceptSetup()
+			o.gemini.NextConn().SendSetupComplete()
 			time.Sleep(time.Second)
 		}, "Disconnected, WaitOver, Connected, ResendPending, ConfigResult", "short"},
 		"in place, and refused by the next connection": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			l.DropConnection()
 			o.gemini.NextConn().CloseWith(1007, "Request contains an invalid argument.")
-			o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "h").SendSetupComplete()
 		}, "Disconnected, ConfigResult refused, WaitOver, Connected, ResendPending", "long"},
 		"two in place": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			o.loops(func() {
@@ -372,28 +372,28 @@ func TestUpdate(t *testing.T) {
 				o.keeper.ChangeConfig(o.ctx, upstream.ConfigChange{Config: o.config(`{"systemInstruction":"shorter"}`)})
 			})
 			l.CloseWith(1007, "Request contains an invalid argument.")
-			m := o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
+			m := o.gemini.NextConn().AssertSetup("", "h").SendSetupComplete()
 			if got := m.InputLog(); !strings.Contains(got, `"shorter"`) {
 				t.Errorf("the next connection got %q", got)
 			}
 			m.CloseWith(1007, "Request contains an invalid argument.")
-			o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "h").SendSetupComplete()
 		}, "Disconnected, WaitOver, Connected, ResendPending, ConfigResult, ConfigResult refused, " +
 			"Disconnected, WaitOver, Connected, ResendPending", "short"},
 		"another connection": {
-			other, func(o *owner, _ *bridgetest.Conn) { o.gemini.NextConn().AssertSetup("0.5", "h").AcceptSetup() },
+			other, func(o *owner, _ *bridgetest.Conn) { o.gemini.NextConn().AssertSetup("0.5", "h").SendSetupComplete() },
 			"Disconnected, WaitOver, Connected, ResendPending, ConfigResult", "long",
 		},
 		"another connection, refused": {other, func(o *owner, _ *bridgetest.Conn) {
 			o.gemini.NextConn().AssertSetup("0.5", "h").CloseWith(1007, "Request contains an invalid argument.")
-			o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "h").SendSetupComplete()
 		}, "Disconnected, ConfigResult refused, WaitOver, Connected, ResendPending", "long"},
 		"a model that is unknown": {`{"model":"gemini-9","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Conn) {
 			o.gemini.NextConn().AssertSetup("", "").CloseWith(1008, "Requested entity was not found.")
-			o.gemini.NextConn().AssertSetup("", "h").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "h").SendSetupComplete()
 		}, "Disconnected, ConfigResult refused, WaitOver, Connected, ResendPending", "long"},
 		"another model": {`{"model":"gemini-3.1-flash-live-preview","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Conn) {
-			o.gemini.NextConn().AssertSetup("", "").AcceptSetup()
+			o.gemini.NextConn().AssertSetup("", "").SendSetupComplete()
 		}, "Disconnected, WaitOver, HandleChanged, Connected fresh another model, ResendPending, ConfigResult", "long"},
 	} {
 		t.Run(name, func(t *testing.T) {

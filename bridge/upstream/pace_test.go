@@ -94,7 +94,7 @@ func TestPace(t *testing.T) {
 						n++
 						select {
 						case l = <-o.gemini.Conns:
-							l.AcceptSetup()
+							l.SendSetupComplete()
 							synctest.Wait()
 							continue
 						case <-minute:
@@ -122,7 +122,7 @@ func TestFirstReplacementIsImmediate(t *testing.T) {
 				time.Sleep(time.Second)
 				begin := time.Since(o.begun)
 				ends(o, l, 0)
-				o.gemini.NextConn().AcceptSetup()
+				o.gemini.NextConn().SendSetupComplete()
 				o.took(begin, 0)
 			})
 		})

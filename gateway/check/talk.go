@@ -302,10 +302,10 @@ func newCall(path mediaPath, ipFilter func(net.IP) bool) (*call, error) {
 
 func (c *call) close() { _ = c.pc.GracefulClose() }
 
-// exchangeOffer sends an offer over the WebSocket and waits for the answer. Of the gateway's candidates, it adds only
-// those of one protocol, and returns their number. It blocks until the gateway has answered and sent all candidates,
-// for stepTimeout at most per step.
-func (c *call) exchangeOffer(ctx context.Context, s *conversation, protocol string) (candidates int, err error) {
+// exchangeOffer sends an offer over the WebSocket and waits for the answer. Of the gateway's candidates, it adds those of
+// candidateTransport (udp or tcp; all if empty), and returns how many it added. It blocks until the gateway has answered
+// and sent all candidates, for stepTimeout at most per step.
+func (c *call) exchangeOffer(ctx context.Context, s *conversation, candidateTransport string) (added int, err error) {
 	offer, err := c.pc.CreateOffer(nil)
 	if err != nil {
 		return 0, err
@@ -358,14 +358,15 @@ func (c *call) exchangeOffer(ctx context.Context, s *conversation, protocol stri
 		return 0, err
 	}
 	for _, candidate := range append(inline, found...) {
-		if fields := strings.Fields(candidate.Candidate); protocol != "" && (len(fields) < 3 || !strings.EqualFold(fields[2], protocol)) {
+		fields := strings.Fields(candidate.Candidate)
+		if candidateTransport != "" && (len(fields) < 3 || !strings.EqualFold(fields[2], candidateTransport)) {
 			continue
 		}
 		if err := c.pc.AddICECandidate(candidate); err == nil {
-			candidates++
+			added++
 		}
 	}
-	return candidates, nil
+	return added, nil
 }
 
 // splitCandidates separates the candidates from the rest of an answer.

@@ -249,7 +249,7 @@ func (p *player) acceptLinks() {
 
 // accept accepts a connection. If the recording has no resumption handles, it sends one, because the gateway requests them.
 func (p *player) accept(l *bridgetest.Conn) *bridgetest.Conn {
-	l.AcceptSetup()
+	l.SendSetupComplete()
 	if !slices.ContainsFunc(p.trace.Lines, func(l traces.Line) bool { return strings.Contains(traces.Kind(l.Msg), "handle") }) {
 		l.SendHandle(fmt.Sprintf("handle-%d", time.Now().UnixNano()))
 	}

@@ -251,7 +251,7 @@ func (p *Pacer) AttachOutput(out media.Output) {
 	p.suspended = suspension{}
 	p.out, p.lead = out, 0
 	if out != nil {
-		p.lead = out.Lead()
+		p.lead = out.MaxLead()
 	}
 	p.inTalkspurt, p.fadePending, p.ranDry, p.trailLeft = false, false, false, 0
 	p.onOutputChanged()

@@ -42,7 +42,7 @@ type heard struct {
 	pcm     []int16
 }
 
-func (s *speaker) Lead() time.Duration          { return s.lead }
+func (s *speaker) MaxLead() time.Duration       { return s.lead }
 func (s *speaker) PlaybackDelay() time.Duration { return s.late }
 
 func (s *speaker) WriteFrame(f media.Frame) error {

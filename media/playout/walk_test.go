@@ -21,7 +21,7 @@ type checker struct {
 	flushed  *bool // whether a fade-out may still come
 }
 
-func (c *checker) Lead() time.Duration { return c.lead }
+func (c *checker) MaxLead() time.Duration { return c.lead }
 
 func (c *checker) WriteFrame(f media.Frame) error {
 	if !c.attached {

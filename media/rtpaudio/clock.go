@@ -122,7 +122,7 @@ func (c *clock) writePaced(n int, now time.Time) error {
 	switch {
 	case !c.trackPause(c.pcm[:n], d):
 		c.resumeSilence = now.Add(d + max(aheadWait, c.allowedLateness()))
-		return c.writeSound(c.pcm[:n])
+		return c.playSound(c.pcm[:n])
 	case c.pauseLength > endOfTurn && ahead >= minDrift:
 		cut := n - cutSamples(c.pcm[:n], media.Samples(ahead, c.rate), media.Samples(spliceTime, c.rate))
 		c.stats.Skipped += media.Duration(cut, c.rate)
@@ -135,7 +135,7 @@ func (c *clock) writePaced(n int, now time.Time) error {
 	if t := now.Add(d + c.allowedLateness()); t.After(c.resumeSilence) {
 		c.resumeSilence = t
 	}
-	return c.writeSound(c.pcm[:n])
+	return c.playSound(c.pcm[:n])
 }
 
 // trackPause measures the current pause, and reports whether pcm is part of the pause.
@@ -188,8 +188,8 @@ func crossfade(a, b []int16) {
 	}
 }
 
-// writeSound writes pcm to the sink. If pcm follows silence and would begin with a step, it fades pcm in.
-func (c *clock) writeSound(pcm []int16) error {
+// playSound writes pcm to the sink. If pcm follows silence and would begin with a step, it fades pcm in.
+func (c *clock) playSound(pcm []int16) error {
 	if len(pcm) == 0 {
 		return nil
 	}

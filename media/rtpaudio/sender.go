@@ -96,8 +96,8 @@ func (s *Sender) ReportLoss(lost, total int) {
 	}
 }
 
-// Lead returns 0, because a browser's jitter buffer expects a packet every 20 ms.
-func (s *Sender) Lead() time.Duration { return 0 }
+// MaxLead returns 0, because a browser's jitter buffer expects a packet every 20 ms.
+func (s *Sender) MaxLead() time.Duration { return 0 }
 
 // WriteFrame encodes and sends f. The RTP timestamp follows the PTS of f, so it also counts pauses. The marker bit
 // signals the end of a pause (RFC 3551, section 4.1; RFC 7587, section 4.2).

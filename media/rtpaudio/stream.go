@@ -319,5 +319,5 @@ func (s *stream) conceal(next []byte, d time.Duration) error {
 	if next == nil {
 		s.stats.Concealed += d
 	}
-	return s.writeSound(s.pcm[:n])
+	return s.playSound(s.pcm[:n])
 }

@@ -458,13 +458,13 @@ func (cl *Client) reportRefusal(err error) error {
 	if f := cl.gate.options.OnRefused; f != nil {
 		f(r.rule)
 	}
-	cl.LogRefusal(cl.gate.options.Logger, "refused", "rule", r.rule, "address", cl.address, "why", r.message, "err", r.err)
+	cl.LogLimited(cl.gate.options.Logger, "refused", "rule", r.rule, "address", cl.address, "why", r.message, "err", r.err)
 	return toPublicError(err)
 }
 
-// LogRefusal logs a rejection. It skips the entry if there were too many lately, because strangers must not be able to
+// LogLimited logs a rejection. It skips the entry if there were too many lately, because strangers must not be able to
 // fill the disk. The metrics count all rejections.
-func (cl *Client) LogRefusal(log *slog.Logger, message string, fields ...any) {
+func (cl *Client) LogLimited(log *slog.Logger, message string, fields ...any) {
 	if cl.gate == nil { // no access control
 		log.Info(message, fields...)
 		return

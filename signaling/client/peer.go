@@ -42,7 +42,7 @@ func (c *webClient) newPeer() (*peer, error) {
 	var err error
 	p.Peer, err = c.server.RTC.NewPeer(rtc.PeerOptions{
 		Session: signaling.PeerSession{Session: c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.server.OpusDecoder, Logger: c.log,
-		OnConnected:      func() { c.postToLoop(func() { c.onConnected(p) }) },
+		OnConnected:      func() { c.postToLoop(func() { c.adoptPeer(p) }) },
 		OnConnectionLost: func(why string) { c.postToLoop(func() { c.losePeer(p, why) }) },
 		OnCandidate:      func(line string) { c.postToLoop(func() { c.sendCandidate(p, line) }) },
 		Opened:           func(opened *rtc.Channel) { c.postToLoop(func() { c.onChannelOpen(p, opened) }) },
@@ -192,8 +192,8 @@ func (c *webClient) onChannelOpen(p *peer, opened *rtc.Channel) {
 	c.router.setTransport(routeChannel, opened)
 }
 
-// onConnected puts a peer that has connected into use. It closes the peer that it replaces.
-func (c *webClient) onConnected(p *peer) {
+// adoptPeer puts a peer that has connected into use. It closes the peer that it replaces.
+func (c *webClient) adoptPeer(p *peer) {
 	if p != c.peer && p != c.nextPeer {
 		return
 	}

@@ -23,9 +23,9 @@ type transport interface {
 	Write(message []byte) error
 	// Limit is the longest message that the transport accepts, in bytes; 0 means any.
 	Limit() int
-	// WaitUntilReady blocks until the transport accepts more, ctx is done, or the client is too slow
+	// WaitWritable blocks until the transport accepts more, ctx is done, or the client is too slow
 	// ([signaling.ErrSlow]).
-	WaitUntilReady(ctx context.Context) error
+	WaitWritable(ctx context.Context) error
 }
 
 // socketTransport is the [transport] over the WebSocket.
@@ -35,7 +35,7 @@ func (s *socketTransport) Write(message []byte) error { return s.WSConn.Write(me
 
 func (s *socketTransport) Limit() int { return 0 }
 
-func (s *socketTransport) WaitUntilReady(context.Context) error { return nil }
+func (s *socketTransport) WaitWritable(context.Context) error { return nil }
 
 // router holds the two transports to the client, and queues its messages. Only one goroutine writes to the transports,
 // so that events stay in order.
@@ -142,7 +142,7 @@ func (r *router) awaitTransport(ctx context.Context, preferred route, size int) 
 func (r *router) writeTo(ctx context.Context, t transport, text []byte) error {
 	limit := t.Limit()
 	if limit == 0 || len(text) <= limit {
-		if err := t.WaitUntilReady(ctx); err != nil {
+		if err := t.WaitWritable(ctx); err != nil {
 			return err
 		}
 		return t.Write(text)
@@ -152,7 +152,7 @@ func (r *router) writeTo(ctx context.Context, t transport, text []byte) error {
 	id := r.lastPieceID
 	r.mu.Unlock()
 	for piece := range protocol.SplitMessage(id, text) {
-		if err := t.WaitUntilReady(ctx); err != nil {
+		if err := t.WaitWritable(ctx); err != nil {
 			return err
 		}
 		if err := t.Write(piece); err != nil {

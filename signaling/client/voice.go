@@ -51,7 +51,7 @@ type chunkOutput struct {
 	buf []byte
 }
 
-func (o *chunkOutput) Lead() time.Duration { return chunkLead }
+func (o *chunkOutput) MaxLead() time.Duration { return chunkLead }
 
 func (o *chunkOutput) WriteFrame(f media.Frame) error {
 	o.buf = media.AppendBytes(o.buf[:0], f.PCM)

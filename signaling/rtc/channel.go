@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// maxBuffered is the amount of data, in bytes, that may wait to be sent on the data channel before WaitUntilReady
+	// maxBuffered is the amount of data, in bytes, that may wait to be sent on the data channel before WaitWritable
 	// blocks.
 	maxBuffered = 1 << 20
 
-	// slowChannel limits how long WaitUntilReady waits for the buffer to shrink to maxBuffered.
+	// slowChannel limits how long WaitWritable waits for the buffer to shrink to maxBuffered.
 	slowChannel = 10 * time.Second
 )
 
@@ -48,8 +48,8 @@ func (c *Channel) Limit() int { return c.maxMessage }
 // Write sends a text message.
 func (c *Channel) Write(message []byte) error { return c.dc.SendText(string(message)) }
 
-// WaitUntilReady blocks until at most maxBuffered bytes wait to be sent. It returns [ErrSlow] after slowChannel.
-func (c *Channel) WaitUntilReady(ctx context.Context) error {
+// WaitWritable blocks until at most maxBuffered bytes wait to be sent. It returns [ErrSlow] after slowChannel.
+func (c *Channel) WaitWritable(ctx context.Context) error {
 	return c.waitForBuffer(ctx, maxBuffered, slowChannel)
 }
 

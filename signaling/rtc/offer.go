@@ -132,17 +132,17 @@ func ParseOffer(text string) (Offer, error) {
 	case len(d.media) == 0:
 		return bad("has no media section")
 	}
-	return newOffer(d, nil)
+	return negotiateOffer(d, nil)
 }
 
-// newOffer decides how to answer an offer. chosen is the codec that the connection already uses, or nil. If the offer
-// still has that codec, it stays in use.
-func newOffer(d description, chosen *codec) (Offer, error) {
+// negotiateOffer decides how to answer an offer. current is the codec that the connection already uses, or nil. If the
+// offer still has that codec, it stays in use.
+func negotiateOffer(d description, current *codec) (Offer, error) {
 	o := Offer{from: d, maxMessage: defaultChannelMessage, mixed: d.attributes.hasKey("extmap-allow-mixed")}
 	groups := parseBundles(d)
 	err := o.parseSections(d, groups)
 	if err == nil {
-		err = o.acceptSections(groups, chosen)
+		err = o.acceptSections(groups, current)
 	}
 	if err == nil {
 		err = o.parseTransport(d)

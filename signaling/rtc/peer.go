@@ -278,7 +278,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 		return "", &RefusedError{Problem: "cannot be used: " + err.Error(), Err: err}
 	}
 	if o.codec != nil && p.chosen != nil && o.codec != p.chosen {
-		if o, err = newOffer(o.from, p.chosen); err != nil {
+		if o, err = negotiateOffer(o.from, p.chosen); err != nil {
 			return "", err
 		}
 		if o.codec != p.chosen {

@@ -248,9 +248,9 @@ func (s *session) isGuide() bool {
 	return s.e.guide && assistant
 }
 
-// explain says what the guide understands, in the language of the user's sentences or, before the first one, of the
-// session. key is a key of comments.
-func (s *session) explain(key string) error {
+// speakComment says what the guide understands, in the language of the user's sentences or, before the first one,
+// of the session. key is a key of comments.
+func (s *session) speakComment(key string) error {
 	sentences := s.userSentences()
 	text := commentIn(isGerman(sentences...) || len(sentences) == 0 && strings.HasPrefix(s.setup.Language, "de"), key)
 	return s.speak(text, text, false)

@@ -264,7 +264,7 @@ func (s *session) onSpeechEnd(speech []int16, rate int) error {
 		return s.answerTextOrCommand(words)
 	}
 	if s.isGuide() {
-		return s.explain("speech")
+		return s.speakComment("speech")
 	}
 	s.addHistory("user", "("+heard+")")
 	return s.echoSpeech(speech, rate, "You said: "+heard+".")

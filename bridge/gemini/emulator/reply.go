@@ -53,7 +53,7 @@ func (s *session) answerTextOrCommand(text string) error {
 			return err
 		}
 		if s.isGuide() && !strings.HasPrefix(word, "/") {
-			return s.explain("unknown")
+			return s.speakComment("unknown")
 		}
 		said := "You said: " + text
 		return s.speak(said, said, false)

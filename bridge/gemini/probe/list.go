@@ -415,7 +415,7 @@ func resumptionProbes(plain liveconfig.Config) []probe {
 			probeResume(t, nestedObject("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"), 0)
 		}},
 		secondResumeProbe(plain), longInstructionProbe(),
-		{name: "a handle that is in use", maxVoice: 3, do: probeHandleReuse, assumed: []string{"gives a handle", "refused with 1011"}},
+		{name: "a handle that is in use", maxVoice: 3, do: probeHandleInUse, assumed: []string{"gives a handle", "refused with 1011"}},
 		{name: "a handle that is none", assumed: []string{"refused with 1008"}, do: func(t *talk) { t.open("no-handle-of-anybody") }},
 		{name: "a history", maxVoice: 4, assumed: []string{"says plum"}, do: func(t *talk) {
 			if t.open("", wire.Content{Role: "user", Parts: textParts("plum")}, wire.Content{Role: "model", Parts: textParts("plum")}) {
@@ -607,7 +607,7 @@ func longInstructionProbe() probe {
 	}
 }
 
-func probeHandleReuse(t *talk) {
+func probeHandleInUse(t *talk) {
 	if !teachWord(t) {
 		return
 	}

@@ -155,7 +155,7 @@ func (c *caller) Notify(e bridge.Event) {
 type silent struct{}
 
 func (silent) Rate() int                      { return bridge.VoiceRate }
-func (silent) Lead() time.Duration            { return 0 }
+func (silent) MaxLead() time.Duration         { return 0 }
 func (silent) WriteFrame(f media.Frame) error { return nil }
 
 // A conversation with a tool call is exported as a tree of spans, without its content.

@@ -392,7 +392,7 @@ func (conn *Conn) SendContent(format string, args ...any) {
 	conn.Send(`{"serverContent":{%s}}`, fmt.Sprintf(format, args...))
 }
 
-func (conn *Conn) AcceptSetup() *Conn {
+func (conn *Conn) SendSetupComplete() *Conn {
 	conn.t.Helper()
 	conn.Send(`{"setupComplete":{}}`)
 	return conn

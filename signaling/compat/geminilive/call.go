@@ -349,10 +349,10 @@ func (c *call) takeClientChange() (isClientChange bool) {
 	return isClientChange
 }
 
-// Lead implements media.Output. The voice is sent as fast as Google sends it. No voice may come after
+// MaxLead implements media.Output. The voice is sent as fast as Google sends it. No voice may come after
 // generationComplete, because some clients assume that the voice has then ended (livekit-plugins-google 1.8.9,
 // realtime_api.py).
-func (c *call) Lead() time.Duration { return media.UnlimitedLead }
+func (c *call) MaxLead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil) // the embedded socket implements Full
 

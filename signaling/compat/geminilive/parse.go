@@ -68,7 +68,7 @@ func badJSON(err error, path string) *bridge.Error {
 
 // parseMessage parses a message.
 func (r *messageReader) parseMessage(raw []byte) (clientRequest, error) {
-	whole, err := parseObject(raw, "")
+	whole, err := parseCamelObject(raw, "")
 	if err != nil {
 		return clientRequest{}, err
 	}
@@ -192,7 +192,7 @@ func renameField(err error, name string) error {
 
 // parseSetup parses the setup message. It does not validate the config in it; package bridge does.
 func (r *messageReader) parseSetup(raw json.RawMessage) (clientRequest, error) {
-	config, err := parseObject(raw, nameSetup)
+	config, err := parseCamelObject(raw, nameSetup)
 	if err != nil {
 		return clientRequest{}, err
 	}
@@ -237,7 +237,7 @@ func (r *messageReader) extractAgent(folder *agents.Folder) (name string) {
 
 // parseUpdate parses changes of the system instruction and the tools.
 func (r *messageReader) parseUpdate(raw json.RawMessage) (clientRequest, error) {
-	update, err := parseObject(raw, nameUpdate)
+	update, err := parseCamelObject(raw, nameUpdate)
 	if err != nil {
 		return clientRequest{}, err
 	}
@@ -251,7 +251,7 @@ func (r *messageReader) parseUpdate(raw json.RawMessage) (clientRequest, error) 
 		config["systemInstruction"] = instruction
 	}
 	if value := update["tools"]; value != nil {
-		wrapper, err := parseObject(value, "contextUpdate.tools")
+		wrapper, err := parseCamelObject(value, "contextUpdate.tools")
 		if err != nil {
 			return clientRequest{}, err
 		}
@@ -350,20 +350,20 @@ func keepTypedParts(raw json.RawMessage) (typedParts json.RawMessage, droppedFie
 
 // isEmptyObject reports whether a value is null, or an object whose fields are all null.
 func isEmptyObject(raw json.RawMessage) bool {
-	fields, err := parseObject(raw, "value")
+	fields, err := parseCamelObject(raw, "value")
 	return err == nil && len(fields) == 0 || string(raw) == "null"
 }
 
 // isEmptyList reports whether an object has a single field, which has this name and is an empty list.
 func isEmptyList(raw json.RawMessage, name string) bool {
-	fields, err := parseObject(raw, name)
+	fields, err := parseCamelObject(raw, name)
 	var list []json.RawMessage
 	return err == nil && len(fields) == 1 && fields[name] != nil && json.Unmarshal(fields[name], &list) == nil && len(list) == 0
 }
 
-// parseObject parses an object and converts its field names to camelCase (https://protobuf.dev/programming-guides/json).
+// parseCamelObject parses an object and converts its field names to camelCase (https://protobuf.dev/programming-guides/json).
 // Null values are omitted.
-func parseObject(raw []byte, path string) (object, error) {
+func parseCamelObject(raw []byte, path string) (object, error) {
 	var fields object
 	if err := json.Unmarshal(tools.TrimBOM(raw), &fields); err != nil || fields == nil {
 		if path == "" {

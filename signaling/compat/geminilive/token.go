@@ -88,11 +88,11 @@ func copyField(target, source object, path []string) {
 		}
 		return
 	}
-	child, _ := parseObject(target[name], name) // a value that is not an object is replaced
+	child, _ := parseCamelObject(target[name], name) // a value that is not an object is replaced
 	if child == nil {
 		child = object{}
 	}
-	fixed, _ := parseObject(source[name], name)
+	fixed, _ := parseCamelObject(source[name], name)
 	copyField(child, fixed, path[1:])
 	target[name] = tools.EncodeOrEmpty(child)
 }
@@ -137,7 +137,7 @@ func (srv *Server) serveTokenRequest(w http.ResponseWriter, r *http.Request) err
 func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 	fields := object{}
 	if len(body) > 0 {
-		if fields, err = parseObject(body, ""); err != nil {
+		if fields, err = parseCamelObject(body, ""); err != nil {
 			return data, err
 		}
 	}
@@ -162,7 +162,7 @@ func parseTokenRequest(body []byte, now time.Time) (data authToken, err error) {
 	}
 	if value := fields["bidiGenerateContentSetup"]; value != nil {
 		data.Setup.HasSetup = true
-		if data.Setup.Fields, err = parseObject(value, "bidiGenerateContentSetup"); err != nil {
+		if data.Setup.Fields, err = parseCamelObject(value, "bidiGenerateContentSetup"); err != nil {
 			return data, err
 		}
 	}

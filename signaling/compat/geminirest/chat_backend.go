@@ -135,14 +135,14 @@ func (c *chatBackend) translateRequest(model string, request []byte) (chatReques
 		return q, badRequest("contents has nothing that could be answered.")
 	}
 	if config.ResponseMIMEType == "application/json" {
-		q.ResponseFormat = responseFormat(config.ResponseJSONSchema, config.ResponseSchema)
+		q.ResponseFormat = jsonResponseFormat(config.ResponseJSONSchema, config.ResponseSchema)
 	}
 	g.addTools(&q)
 	return q, nil
 }
 
-// responseFormat returns the response format for JSON, with the schema if the request has one.
-func responseFormat(jsonSchema, schema json.RawMessage) *chatFormat {
+// jsonResponseFormat returns the response format for JSON, with the schema if the request has one.
+func jsonResponseFormat(jsonSchema, schema json.RawMessage) *chatFormat {
 	if jsonSchema == nil {
 		jsonSchema = toJSONSchema(schema)
 	}

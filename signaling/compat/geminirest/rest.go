@@ -235,7 +235,7 @@ func (c *restCall) forwardCall(ctx context.Context, r *http.Request, body []byte
 			return c.writeFailure(ctx, err)
 		}
 		if streams {
-			return c.streamResponse(ctx, r, next)
+			return c.streamEvents(ctx, r, next)
 		}
 		answer, err := next()
 		if err != nil {

@@ -16,10 +16,10 @@ import (
 	"voxgate/tools"
 )
 
-// streamResponse forwards the backend's events as they arrive, as server-sent events (alt=sse) or a JSON array. Clients
-// expect a finishReason only in the last event. So as soon as the backend has sent a finishReason, streamResponse sends
+// streamEvents forwards the backend's events as they arrive, as server-sent events (alt=sse) or a JSON array. Clients
+// expect a finishReason only in the last event. So as soon as the backend has sent a finishReason, streamEvents sends
 // each event only when the next one has arrived.
-func (c *restCall) streamResponse(ctx context.Context, r *http.Request, next func() (object, error)) error {
+func (c *restCall) streamEvents(ctx context.Context, r *http.Request, next func() (object, error)) error {
 	out := &eventWriter{call: c, sse: r.URL.Query().Get("alt") == "sse"}
 	c.responseWriter.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
 	c.responseWriter.Header().Set("Content-Type", jsonContentType)

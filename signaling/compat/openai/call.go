@@ -264,9 +264,9 @@ func (c *call) writeAudio(mic media.Sink, pcm []int16, rate int) error {
 	return mic.WritePCM(pcm)
 }
 
-// Lead implements [media.Output]. The voice is sent faster than real time, because OpenAI's clients expect that. They
+// MaxLead implements [media.Output]. The voice is sent faster than real time, because OpenAI's clients expect that. They
 // report by conversation.item.truncate how much of the voice they have played.
-func (c *call) Lead() time.Duration { return media.UnlimitedLead }
+func (c *call) MaxLead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil)
 

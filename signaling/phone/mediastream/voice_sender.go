@@ -55,8 +55,8 @@ func (s *voiceSender) messageSize() int {
 	return s.format.frameSize() * max(1, s.dialectCodec.packing.framesPerMessage)
 }
 
-// Lead implements media.Output.
-func (s *voiceSender) Lead() time.Duration { return voiceLead }
+// MaxLead implements media.Output.
+func (s *voiceSender) MaxLead() time.Duration { return voiceLead }
 
 // WriteFrame implements media.Output.
 func (s *voiceSender) WriteFrame(f media.Frame) error {

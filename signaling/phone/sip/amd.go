@@ -223,8 +223,8 @@ func (s *callScreen) signalMessageReady() { phone.TrySend(s.ready, struct{}{}) }
 // isActive reports whether answering-machine detection is enabled.
 func (s *callScreen) isActive() bool { return s.outcome != nil }
 
-// wrapSink returns a sink that passes audio through the call screen.
-func (s *callScreen) wrapSink(sink media.Sink) media.Sink {
+// gateSink returns a sink that passes audio through the call screen.
+func (s *callScreen) gateSink(sink media.Sink) media.Sink {
 	if !s.isActive() {
 		return sink
 	}

@@ -156,7 +156,7 @@ func (a conversationAudio) NewMicrophone(rate int) (media.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.call.screen.wrapSink(a.call.keypad.FilterSecret(mic)), nil
+	return a.call.screen.gateSink(a.call.keypad.FilterSecret(mic)), nil
 }
 
 // AttachOutput implements [sipmedia.Conversation].

@@ -92,26 +92,26 @@ func (c *call) runIncoming() (err error) {
 	return err
 }
 
-// runOutgoing dials, and runs the conversation once the call is answered. onRinging gets nil when the phone rings, or
+// runOutgoing dials, and runs the conversation once the call is answered. onProgress gets nil when the phone rings, or
 // the error if the call fails. It may be called more than once.
-func (c *call) runOutgoing(onRinging func(error)) (err error) {
+func (c *call) runOutgoing(onProgress func(error)) (err error) {
 	r, registry := c.outbound, &c.server.registry
 	err = c.Dial(ua.DialOptions{Timeout: r.ringTimeout(), Headers: r.dial.Headers, OnRinging: func() {
 		registry.setState(r, StateRinging)
-		onRinging(nil)
+		onProgress(nil)
 	}})
 	if err != nil {
-		onRinging(cmp.Or(c.EndReason(), err))
+		onProgress(cmp.Or(c.EndReason(), err))
 		return err
 	}
 	defer func() { err = c.HangUp(err, reasonHeader) }()
 	c.audio.DropReceived() // early media, such as a ringback tone, is not the person's voice
 	if err := c.Acknowledge(); err != nil {
-		onRinging(err)
+		onProgress(err)
 		return err
 	}
 	registry.setState(r, StateAnswered)
-	onRinging(nil)
+	onProgress(nil)
 	if err := c.ApplyAnswer(); err != nil {
 		return err
 	}

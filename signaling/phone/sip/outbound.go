@@ -54,7 +54,7 @@ func (s *Server) dialUntilRinging(ctx context.Context, r *outboundCall) error {
 }
 
 // startCall starts an outgoing call in the background. The call is released when it ends. If startCall returns an
-// error, the call is released already. See [call.runOutgoing] for onRinging.
+// error, the call is released already. onRinging is the onProgress of [call.runOutgoing].
 func (s *Server) startCall(c *call, onRinging func(error)) error {
 	if s.beginCall(c) != nil {
 		s.releaseUnstartedCall(c)

@@ -71,9 +71,9 @@ func (u *UserAgent) guardHandler(f func(*sip.Request, sip.ServerTransaction)) fu
 	}
 }
 
-// respondIfKnown responds to a request outside of calls if it comes from a trunk or a recently authenticated address.
+// respondIfTrusted responds to a request outside of calls if it comes from a trunk or a recently authenticated address.
 // Other senders, such as scanners, get no response.
-func (u *UserAgent) respondIfKnown(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+func (u *UserAgent) respondIfTrusted(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	from, err := netip.ParseAddrPort(req.Source())
 	if err == nil && u.gate.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 		u.respond(req, tx, code, reason, headers...)
@@ -99,7 +99,7 @@ func (u *UserAgent) withDialogCall(f func(*Call, *sip.Request, sip.ServerTransac
 		case refusal != nil:
 			_ = tx.Respond(refusal)
 		case !owned: // a sender who does not own the call gets the same response as for a call that does not exist
-			u.respondIfKnown(req, tx, 481, "Call/Transaction Does Not Exist")
+			u.respondIfTrusted(req, tx, 481, "Call/Transaction Does Not Exist")
 		case !c.dialog.advanceRemoteSequence(req):
 			_ = tx.Respond(c.dialog.buildResponse(req, 500, "Server Internal Error")) // for a CSeq that is too low (RFC 3261, section 12.2.2)
 		default:
@@ -125,7 +125,7 @@ func (u *UserAgent) onUnsupported(req *sip.Request, tx sip.ServerTransaction) {
 // call must exist.
 func (u *UserAgent) respondInOrOutOfCall(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	if !req.To().Params.Has("tag") {
-		u.respondIfKnown(req, tx, code, reason, headers...)
+		u.respondIfTrusted(req, tx, code, reason, headers...)
 		return
 	}
 	u.withDialogCall(func(c *Call, req *sip.Request, tx sip.ServerTransaction) {
@@ -192,7 +192,7 @@ func (u *UserAgent) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 			c.End(ErrCancelled)
 		}
 	}
-	u.respondIfKnown(req, tx, 481, "Call/Transaction Does Not Exist")
+	u.respondIfTrusted(req, tx, 481, "Call/Transaction Does Not Exist")
 }
 
 func (u *UserAgent) onAck(req *sip.Request, _ sip.ServerTransaction) {
