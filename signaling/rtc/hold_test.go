@@ -201,8 +201,8 @@ func holdAndResume(t *testing.T, holds []string, change func(phone *client, offe
 			t.Errorf("%s: the version of the session goes from %d to %d", direction, was, is)
 		}
 		phone.setAnswer(answer)
+		phone.awaitReceivers()
 	}
-	phone.awaitReceivers()
 	exchangeTones(t, phone, p, session)
 	tracks := int32(1)
 	if phone.ssrc.Load() != 0 {

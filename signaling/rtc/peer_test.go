@@ -88,9 +88,10 @@ func (c *client) setAnswer(answer string) {
 	}
 }
 
-// awaitReceivers waits until every receiver of the answers so far has started; the connection must be up. Voice must
-// not be sent before: Pion (webrtc v4.2, srtp v3.0 and v3.1) takes the packet for one of an unknown source and looks
-// into its SRTP stream, without a lock, while the receiver that starts reads the same stream.
+// awaitReceivers waits until every receiver of the answers so far has started; the connection must be up. It must be
+// called before the next answer, which may stop a receiver before it has started. Voice must not be sent before: Pion
+// (webrtc v4.2, srtp v3.0 and v3.1) takes the packet for one of an unknown source and looks into its SRTP stream,
+// without a lock, while the receiver that starts reads the same stream.
 func (c *client) awaitReceivers() {
 	for ; c.running < len(c.receivers); c.running++ {
 		<-c.started
