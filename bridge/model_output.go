@@ -530,8 +530,8 @@ func (m *modelOutput) cutOff(cause Cause) (interruption Interrupted, behind []Ev
 }
 
 // markInterruptedTurns marks the turns whose voice is in the playout as interrupted. unplayed is how much of their
-// voice was not played. oldestTurn is the oldest of them whose end was not reported. wasPlayed is false if nothing of
-// these turns was played.
+// voice was not played. It returns the number of the first of these turns whose end the client has not been told, and
+// whether any of their voice was played.
 func (m *modelOutput) markInterruptedTurns(unplayed time.Duration) (oldestTurn int, wasPlayed bool) {
 	t := &m.turn
 	// A turn that the model has finished may still be playing, and the next turn may be queued behind it.

@@ -121,7 +121,8 @@ type Info struct {
 	Tokens     int      // tokens used by the model, input and output
 	Dollars    *float64 // cost of the tokens; nil means the price of the model is unknown
 
-	Newest Entry // the newest words that were said; zero means none were
+	Newest  Entry  // the newest words that were said; zero means none were
+	Speaker string // who is speaking: "user", "assistant" or, if nobody is, ""
 
 	Latency time.Duration // latency of the last measured answer; 0 means none was measured
 	Loss    Loss

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/internal/testkit/bridgetest"
 )
 
 // watched records observations.
@@ -145,5 +146,32 @@ func TestObserveAnEarlyEnd(t *testing.T) {
 		c.leave(nil)
 		c.awaitEnd(nil)
 		w.sees("SessionStarted", "DialOutcome first", "ConnectionEnd first", "TurnEnd 1 end", "SessionEnded")
+	})
+}
+
+// TestSpeakerInTheList: the list of conversations says which side speaks, and that nobody does on hold.
+func TestSpeakerInTheList(t *testing.T) {
+	converse(t, bridge.SessionRequest{}, func(t *testing.T, r *harness, c *caller, l *bridgetest.Conn) {
+		check := func(when, want string) {
+			t.Helper()
+			if got := r.host.Sessions()[0].Speaker; got != want {
+				t.Errorf("%s: %q speaks, want %q", when, got, want)
+			}
+		}
+		check("at first", "")
+		c.speakWithoutPause(time.Second)
+		check("while the person speaks", "user")
+		c.staySilentFor(time.Second)
+		check("after the question", "")
+		l.SendAnswer(1, 2*time.Second)
+		time.Sleep(time.Second)
+		check("while the answer is played", "assistant")
+		c.speakWithoutPause(500 * time.Millisecond)
+		check("while both speak", "user")
+		c.staySilentFor(3 * time.Second)
+		check("after the answer", "")
+		c.speakWithoutPause(time.Second)
+		c.doCommand(bridge.Pause{On: true})
+		check("on hold", "")
 	})
 }

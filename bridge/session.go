@@ -239,9 +239,22 @@ func (s *Session) buildInfo() Info {
 		Step: s.steering.flow.Step, Model: s.keeper.Config().Model, State: s.status.state, Started: s.started,
 		Turns:  s.output.turnNumber - 1,
 		Tokens: s.costs.meter.Total().Total, Dollars: s.costs.totalDollars(),
-		Newest:  s.transcript.NewestPlayedEntry(),
+		Newest: s.transcript.NewestPlayedEntry(), Speaker: s.speaker(),
 		Latency: time.Duration(s.output.latestLatency.Load()), Loss: s.loss.lossShares(),
 	}
+}
+
+// speaker returns the role of the side that is speaking, or "" if neither is. If both are, it returns the user's.
+func (s *Session) speaker() string {
+	switch {
+	case s.isUnheard():
+		return ""
+	case s.user.isSpeaking:
+		return transcript.User
+	case s.voice.QueuedDuration() > 0 || s.output.turn.state == turnSpeaking:
+		return transcript.Assistant
+	}
+	return ""
 }
 
 func (s *Session) collectCounts() Counts {

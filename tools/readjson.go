@@ -131,9 +131,9 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // TrimBOM removes the byte order mark that some programs write at the start of a file.
 func TrimBOM(raw []byte) []byte { return bytes.TrimPrefix(bytes.TrimSpace(raw), byteOrderMark) }
 
-// ReadLenientJSON reads JSON as leniently as Google's servers (https://protobuf.dev/programming-guides/json). It
-// ignores unknown fields. It does not convert names in maps, nor the content of a [json.RawMessage] or an any. The
-// error is a [JSONError].
+// ReadLenientJSON reads JSON as leniently as Google's servers (https://protobuf.dev/programming-guides/json). It accepts
+// the names of fields in snake_case and in camelCase, and ignores unknown fields. Names in maps, in a [json.RawMessage]
+// and in an any stay as they are. The error is a [JSONError].
 func ReadLenientJSON(raw []byte, into any) error {
 	tree, err := Decode(TrimBOM(raw))
 	if err != nil {

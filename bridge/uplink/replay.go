@@ -67,7 +67,7 @@ func (b *replayBuffer) addItem(it Item) {
 	}
 }
 
-// isSilence reports whether the item is audio outside of a speech that awaits an answer.
+// isSilence reports whether the item is audio that belongs to no unanswered speech.
 func (b *replayBuffer) isSilence(it Item) bool {
 	return it.PCM != nil && (it.speechNumber == 0 || !b.hasUnanswered)
 }

@@ -24,7 +24,7 @@ type outcome struct {
 	isWhole         bool // whether the model got everything from the onset on
 }
 
-// simulateInterruption simulates a turn of another recording, and plays the sound while the model answers that turn.
+// simulateInterruption plays turn, a turn of the corpus, and then plays sound while the model answers it.
 func simulateInterruption(sound, turn item) (o outcome) {
 	pcm := append(slices.Clone(turn.pcm[:min(turn.end, rate/2+turnLength)]), make([]int16, soundDelay)...)
 	for i := range soundDelay {

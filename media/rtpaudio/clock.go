@@ -17,8 +17,8 @@ const (
 	// endOfTurn is the duration at the start of a pause that always reaches the sink in real time. The model detects
 	// the end of a turn by it, so a delay would hold up every answer.
 	endOfTurn = time.Second
-	// aheadWait is the minimum wait, after the last sound, before the clock writes silence for missing packets although
-	// the sink is ahead of the wall clock. With a wait of jitterSlack or less, each late packet would insert silence.
+	// aheadWait is the time that packets must be missing before the clock writes silence for them, if the sink is ahead
+	// of the wall clock. It must be longer than jitterSlack. Otherwise each late packet would insert silence.
 	aheadWait = 200 * time.Millisecond
 	// quietLevel is the RMS below which decoded sound is a pause in any room: -54 dBov, 28 dB below speech.
 	quietLevel = 64

@@ -8,8 +8,8 @@ import (
 
 const (
 	// delayWindow is the length of a measuring window. The minimum delay in a window counts as the delay of an idle
-	// path, as in NetEQ (relative_arrival_delay_tracker.cc, kDelayHistoryMs). Two clocks that differ by 200 ppm drift
-	// apart by 1 ms in two windows.
+	// path, as in NetEQ (relative_arrival_delay_tracker.cc, kDelayHistoryMs). The window is so short
+	// that the drift of the clocks does not matter: at 200 ppm it is 1 ms in two windows.
 	delayWindow = 2 * time.Second
 	// minPackets is the minimum number of packets in a window before the next window begins. Otherwise a single late packet
 	// after a pause would set the minimum delay, and the next packet would look early.

@@ -29,8 +29,8 @@ const (
 	noiseFlat = 0.42
 	// longestHiss is the maximum duration of noise that counts as part of speech. An "s" is not longer.
 	longestHiss = 160 * time.Millisecond
-	// steadyAfter limits the duration of an unchanging sound that counts as speech. Vowels are shorter. A fan's noise
-	// is longer.
+	// steadyAfter is the time after which a sound that does not change no longer counts as speech. Vowels are shorter,
+	// a fan's noise is longer.
 	steadyAfter = 1500 * time.Millisecond
 	// steadyChange limits, in nepers of power, how far the bands of a steady sound may be from their mean. For noise
 	// the difference is 0.53 to 0.67, for speech at least 1.3.

@@ -91,7 +91,8 @@ type sessionInfo struct {
 	Latency   int64        `json:"latencyMs,omitempty"`
 	Loss      loss         `json:"loss,omitzero"`
 	Newest    *Words       `json:"newest,omitempty"`
-	Node      string       `json:"node,omitempty"` // name of the gateway that has it; "" means this one
+	Speaker   string       `json:"speaker,omitempty"` // user or assistant; empty means that neither speaks
+	Node      string       `json:"node,omitempty"`    // name of the gateway that has it; "" means this one
 }
 
 // Words holds the newest words of one side of a conversation, for a list of conversations.
@@ -132,7 +133,7 @@ func (srv *Server) serveList(w http.ResponseWriter, r *http.Request, key access.
 		if key.MayWatch(bridge.Origin{Key: i.Key}) {
 			sessions = append(sessions, sessionInfo{
 				i.ID, i.Protocol, i.Agent, i.Step, i.Identity, i.Address, i.Device, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
-				i.Latency.Milliseconds(), loss(i.Loss), NewWords(i.Newest.Role, i.Newest.Content), "",
+				i.Latency.Milliseconds(), loss(i.Loss), NewWords(i.Newest.Role, i.Newest.Content), i.Speaker, "",
 			})
 		}
 	}

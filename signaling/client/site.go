@@ -116,8 +116,8 @@ func (s *Site) Handler(status Status, library []byte) http.Handler {
 	})
 }
 
-// ReadSite reads the files of folders, each from the root of the site. It bundles, minifies and compresses the files.
-// If one of these steps fails, it returns an error.
+// ReadSite makes one site of folders. The path of a file in its folder is its path on the site. ReadSite bundles,
+// minifies and compresses the files. If one of these steps fails, it returns an error.
 func ReadSite(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	sources := map[string][]byte{}
 	for _, folder := range folders {

@@ -23,8 +23,8 @@ const (
 	// channel transfers it in well under a second.
 	MaxBytes = 256 << 10
 
-	// maxInput bounds a canvas as the model has written it, in bytes. It is larger than MaxBytes, because in a JSON
-	// string up to six bytes encode one byte of the cleaned canvas.
+	// maxInput is the maximum size, in bytes, of the JSON string that the model writes. JSON may take six bytes for one
+	// ("\u003c"), and cleaning removes some, so it is larger than MaxBytes.
 	maxInput = 8 * MaxBytes
 
 	// maxText is the maximum length of a label, hint, title or alt, in characters. Longer texts are cut.

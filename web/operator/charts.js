@@ -15,7 +15,7 @@ const number = (/** @type {number} */ n) => n.toLocaleString();
 const FIGURES = [
   { id: 'conversations', name: 'Conversations', of: 'begun', words: number },
   { id: 'failures', name: 'Failed', of: 'failed', words: number },
-  { id: 'latency', name: 'Latency to the answer', of: 'latencyMs', words: (n) => seconds(n || undefined) },
+  { id: 'latency', name: 'Latency', of: 'latencyMs', words: (n) => seconds(n || undefined) },
   { id: 'cost', name: 'Cost', of: 'dollars', words: money, scale: (n) => `$${n.toLocaleString('en', { minimumFractionDigits: 2, maximumFractionDigits: 6 })}` },
 ];
 

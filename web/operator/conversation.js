@@ -101,7 +101,7 @@ export function describe(told = known) {
   put(get('one-title'), who(c));
   const loss = c.loss && `${percent(c.loss.up)} of the person’s voice, ${percent(c.loss.down)} of the agent’s`;
   const facts = [['Outcome', c.endedAt && outcomeOf(c)], ['From', where(c)], ['Agent', c.agent], ['Step', c.step?.replaceAll('_', ' ')], ['Model', c.model],
-    [c.endedAt ? 'Ended' : 'Since', c.endedAt ? when(c.endedAt) : clock.format(Date.parse(c.startedAt))], ['Duration', lengthOf(c)], ['Answers after', c.latencyMs && seconds(c.latencyMs)],
+    [c.endedAt ? 'Ended' : 'Since', c.endedAt ? when(c.endedAt) : clock.format(Date.parse(c.startedAt))], ['Duration', lengthOf(c)], ['Latency', c.latencyMs && seconds(c.latencyMs)],
     ['Tokens', c.tokens.toLocaleString()], ['Cost', c.dollars && money(c.dollars)], ['Packet loss', loss], ['ID', c.id]].filter(([, value]) => value);
   const list = get('what');
   while (list.children.length > facts.length) list.lastElementChild.remove();

@@ -11,15 +11,15 @@ let draw;
 
 /** Prepares the list. @param {(c: any) => void} open shows a conversation */
 export function startHistory(open) {
-  const columns = [WHO, { text: (/** @type {any} */ c) => c.agent ?? '–', by: (/** @type {any} */ c) => c.agent }, { text: (/** @type {any} */ c) => outcomeOf(c).replace(/\.(\s.*|$)/, '') }, { text: (/** @type {any} */ c) => when(c.endedAt), by: (/** @type {any} */ c) => Date.parse(c.endedAt) },
+  const columns = [WHO, { text: (/** @type {any} */ c) => c.agent ?? '–', by: (/** @type {any} */ c) => c.agent }, { text: (/** @type {any} */ c) => (c.failed && c.reason ? 'Failed' : outcomeOf(c).replace(/\.(\s.*|$)/, '')) }, { text: (/** @type {any} */ c) => when(c.endedAt), by: (/** @type {any} */ c) => Date.parse(c.endedAt) },
     { text: lengthOf, by: (/** @type {any} */ c) => Date.parse(c.endedAt) - Date.parse(c.startedAt) }, { text: (/** @type {any} */ c) => c.turns.toLocaleString(), by: (/** @type {any} */ c) => c.turns },
     { text: (/** @type {any} */ c) => money(c.dollars), by: (/** @type {any} */ c) => c.dollars }, { text: (/** @type {any} */ c) => seconds(c.latencyMs), by: (/** @type {any} */ c) => c.latencyMs }];
   draw = newList(get('past'), get('rest'), columns, {
-    open, less: (c) => c.agent, silent: 'Nothing was said.',
+    open, less: (c) => c.agent, least: lengthOf, silent: 'Nothing was said.',
     decorate(row, c) {
       row.cells[2]?.setAttribute('title', outcomeOf(c));
       row.cells[2]?.classList.toggle('wrong', Boolean(c.failed));
-      if (!c.recordings || row.lastElementChild?.firstChild) return;
+      if (!c.recordings || !(c.words || c.turns) || row.lastElementChild?.firstChild) return;
       const button = make('button', 'play', isPlaying(c, 0) ? '❚❚' : '▶');
       button.dataset['of'] = nameOf(c, 0);
       button.ariaLabel = `Recording: ${who(c)}, ${when(c.endedAt)}`;

@@ -104,7 +104,7 @@ const showRunning = newList(get('list'), get('whole'), [
   { text: (s) => count(s.tokens), by: (s) => s.tokens }, { text: (s) => money(s.dollars), by: (s) => s.dollars }, { text: (s) => seconds(s.latencyMs), by: (s) => s.latencyMs },
   { text: (s) => (s.loss ? `${percent(s.loss.up)} / ${percent(s.loss.down)}` : '–'), by: (s) => s.loss?.up },
 ], {
-  open, less: (s) => s.agent, silent: 'Nothing was said yet.',
+  open, less: (s) => s.agent, least: (s) => `${lengthOf(s)}${s.dollars ? ` · ${money(s.dollars)}` : ''}`, silent: 'Nothing was said yet.',
   decorate: (row, s) => (row.dataset['state'] = stateOf(s).split(/[ ,]/)[0]?.toLowerCase()),
 });
 startHistory(open);

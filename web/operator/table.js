@@ -53,11 +53,11 @@ export function put(/** @type {Element | null | undefined} */ e, /** @type {stri
  * @param {HTMLTableElement} table
  * @param {HTMLButtonElement} more shows all rows
  * @param {Column[]} columns
- * @param {{open: (c: any) => void, less: (c: any) => string|undefined, decorate: (row: HTMLTableRowElement, c: any) => void, silent: string}} how
- *   `less`: what a phone shows of the columns for which it has no room; `decorate` changes a row in addition; `silent`: what stands where nothing was said
+ * @param {{open: (c: any) => void, less: (c: any) => string|undefined, least: (c: any) => string, decorate: (row: HTMLTableRowElement, c: any) => void, silent: string}} how
+ *   `less` and `least`: what a narrow window and, in addition, a phone show of the columns for which they have no room; `decorate` changes a row in addition; `silent`: what stands where nothing was said
  * @returns {(items: any[]) => void} shows them, in their order or in the one that was chosen; throws, after all others, if one could not be drawn
  */
-export function newList(table, more, columns, { open, less, decorate, silent }) {
+export function newList(table, more, columns, { open, less, least, decorate, silent }) {
   /** @type {Map<string, HTMLTableRowElement[]>} the two rows of each */
   const rows = new Map();
   /** @type {any[]} */
@@ -76,7 +76,7 @@ export function newList(table, more, columns, { open, less, decorate, silent }) 
     row?.append(...[...table.tHead?.rows[0]?.cells ?? []].map((head) => make('td', head.className)));
     said?.append(Object.assign(document.createElement('td'), { dir: 'auto' }));
     const place = make('small');
-    place.append(make('span'), make('span', 'less'));
+    place.append(make('span'), make('span', 'less'), make('span', 'least'));
     const line = make('p');
     line.append(place, make('span'));
     said?.firstElementChild?.append(line);
@@ -91,7 +91,8 @@ export function newList(table, more, columns, { open, less, decorate, silent }) 
     columns.forEach(({ text }, i) => put(i ? row?.cells[i] : row?.querySelector('.pick'), text(c)));
     const [place, words] = said?.querySelector('p')?.children ?? [];
     put(place?.firstElementChild, where(c));
-    put(place?.lastElementChild, less(c) ? ` · ${less(c)}` : '');
+    put(place?.children[1], less(c) ? ` · ${less(c)}` : '');
+    put(place?.children[2], ` · ${least(c)}`);
     put(words, (c.failed && c.reason) || newestOf(c.newest) || silent);
     if (row) decorate(row, c);
   };

@@ -9,7 +9,7 @@ const OUTCOMES = {
   goodbye: 'Ended by the person', left: 'The person left', silence: 'Nobody spoke', time_limit: 'Time was up', token_limit: 'Tokens used up', budget: 'Budget used up', shutdown: 'Gateway stopped',
 };
 
-const STATES = { live: 'connected', tool: 'using a tool', draining: 'connected', parked: 'away', dialing: 'connecting', setup: 'connecting', resuming: 'reconnecting', reseeding: 'reconnecting' };
+const STATES = { live: 'listening', tool: 'using a tool', draining: 'listening', parked: 'away', dialing: 'connecting', setup: 'connecting', resuming: 'reconnecting', reseeding: 'reconnecting' };
 
 const ORDERS = { instruct: 'instructed', say: 'typed for the person', interrupt: 'interrupted the answer', end: 'ended it', change: 'changed the agent', recording: 'paused or resumed the recording' };
 
@@ -28,8 +28,10 @@ const from = (table, word) => table[word] ?? word.replaceAll('_', ' ');
 
 const protocolOf = (/** @type {string} */ door) => from(PROTOCOLS, door);
 
-/** How a running conversation is. @param {{state: string}} s */
-export const stateOf = ({ state }) => capital(from(STATES, state));
+const SPEAKERS = { user: 'Person speaks', assistant: 'Agent speaks' };
+
+/** How a running conversation is. @param {{state: string, speaker?: string}} s */
+export const stateOf = ({ state, speaker = '' }) => (/live|draining/.test(state) && from(SPEAKERS, speaker)) || capital(from(STATES, state));
 
 /** @param {string} rule */
 export function ruleOf(rule) {

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before } from 'node:test';
 import { WebSocket } from 'ws';
-import { newestOf } from '../operator/words.js';
+import { newestOf, stateOf } from '../operator/words.js';
 import { findBarriers, gatewayBinary, openPage, start, startGateway, stop, test, type, variants } from './harness.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-operator-'));
@@ -73,7 +73,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await says(page, '#agents li', /^desk\s*Talk to it$/);
       await says(page, '#health li', 'Emulator');
       const row = page.locator(`[data-id="${person.id}"]`);
-      assert.deepEqual(await row.locator('td:nth-child(3)').evaluate((e) => [e.textContent, getComputedStyle(e, '::before').content, e.checkVisibility()]), ['Connected', '"●\u00a0\u00a0" / ""', true], 'a state has its dot');
+      assert.deepEqual(await row.locator('td:nth-child(3)').evaluate((e) => [e.textContent, getComputedStyle(e, '::before').content, e.checkVisibility()]), ['Listening', '"●\u00a0\u00a0" / ""', true], 'a state has its dot');
       const colours = await page.$$eval('#health .off b, #alive', (all) => new Set(all.map((e) => getComputedStyle(e, '::before').color)).size);
       assert.equal(colours, 2, 'what is not used has another colour than what is well');
       assert.match(await row.locator('.pick').innerText(), new RegExp(` · ${person.id.slice(-4)}$`), 'who has no name is told apart');
@@ -114,7 +114,7 @@ for (const [look, context] of variants(Object.entries(looks))) {
       await page.click('#say .primary');
       await says(page, '#words .assistant', 'nothing else: One moment, please.');
 
-      await says(page, '#what dt', 'Answers after');
+      await says(page, '#what dt', 'Latency');
       await says(page, '#what dt', 'Tokens'); // which has no column beside it
       assert.equal(await page.getAttribute('#agents a', 'href'), `${gateway.url}?agent=desk`);
 
@@ -189,10 +189,10 @@ test('it says in words why Gemini was not reached, and keeps what is over after 
     await says(page, '#alive.bad', /^Gemini cannot be reached: connection refused$/);
     const [failed, ...reasons] = await page.$eval('#health .bad span', (e) => [.../(\d+) of \d+ dials failed: (.*)/.exec(e.textContent)].slice(1).flatMap((s) => [...s.matchAll(/(\d+)(?=\s×|$)/g)].map(([n]) => Number(n))));
     assert.equal(failed, reasons.reduce((all, n) => all + n, 0), 'the reasons add up');
-    await says(page, '#past tr', /Safari, iPhone · \w{4}.*connection refused/);
+    await says(page, '#past tr', /Safari, iPhone · \w{4}.*Failed/);
     await says(page, '#past .said', '127.0.0.1 · Web page');
     await page.click('#only >> text=Failed');
-    await says(page, '#past tr', 'connection refused');
+    await says(page, '#past .said', 'connection refused');
     await page.click('#past .said');
     await says(page, '#what .wrong', 'connection refused');
     await says(page, '#words', '');
@@ -212,6 +212,43 @@ test('it says in words why Gemini was not reached, and keeps what is over after 
   }
 });
 
+test('a row says who speaks, and all of the reason of a failure', { timeout: 60_000 }, async () => {
+  for (const [state, speaker, words] of [
+    ['live', 'user', 'Person speaks'], ['live', 'assistant', 'Agent speaks'], ['live', undefined, 'Listening'], ['draining', 'assistant', 'Agent speaks'],
+    ['tool', 'user', 'Using a tool'], ['parked', undefined, 'Away'], ['resuming', 'assistant', 'Reconnecting'], ['of a newer gateway', undefined, 'Of a newer gateway'],
+  ]) assert.equal(stateOf({ state, speaker }), words);
+  const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
+  try {
+    const at = new Date().toISOString();
+    const one = { door: 'web', agent: 'desk', startedAt: at, turns: 2, tokens: 900, dollars: 0.02, latencyMs: 700 };
+    const reason = 'Gemini does not accept the gateway’s key or token. It says: “API key not valid. Please pass a valid API key.” Look at GEMINI_API_KEY.';
+    await page.route('**/v1/sessions', (route) => route.fulfill({ json: { sessions: [{ ...one, id: 'RUNS', state: 'live', speaker: 'assistant', loss: { up: 0.01, down: 0.02 } }] } }));
+    await page.route('**/ended', (route) => route.fulfill({ json: { conversations: [
+      { ...one, id: 'FAILED', endedAt: at, outcome: 'auth', failed: true, reason, turns: 0, recordings: ['silence.ogg'] },
+      { ...one, id: 'PLAYED', endedAt: at, outcome: 'goodbye', words: true, recordings: ['talk.ogg'] },
+    ], steered: {}, hours: [] } }));
+    await says(page, '#list td:nth-child(3)', 'Agent speaks');
+    await says(page, '#past td:nth-child(3)', 'Failed');
+    await says(page, '#past .said', reason);
+    assert.deepEqual(await page.$$eval('.play', (all) => all.map((e) => e.dataset.of)), ['PLAYED 0'], 'where nobody spoke, nothing is played');
+    const shown = (id) => page.$$eval(`#${id} thead th`, (all) => all.filter((e) => e.checkVisibility()).map((e) => e.innerText));
+    for (const [width, running, ended] of [
+      [1920, 'Person Agent State Duration Answers Tokens Cost Latency Packet loss', 'Person Agent Outcome Ended Duration Answers Cost Latency Recording'],
+      [1440, 'Person Agent State Duration Answers Tokens Cost Latency', 'Person Agent Outcome Ended Duration Cost Latency Recording'],
+      [1280, 'Person State Duration Cost Latency', 'Person Outcome Ended Duration Cost Latency Recording'],
+      [390, '', ''],
+    ]) {
+      await page.setViewportSize({ width, height: 844 });
+      assert.deepEqual([(await shown('list')).join(' '), (await shown('past')).join(' ')], [running, ended], `columns at ${width} px`);
+      assert.deepEqual(await page.$eval('#past .said p', (e) => [e, ...e.children].map((x) => x.scrollWidth <= x.clientWidth + 1 || !x.clientWidth)), [true, true, true], `the reason is whole at ${width} px`);
+      if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/rows-${width}.png` });
+    }
+    assert.match(await page.innerText('#list .said'), /desk · 0:0\d · \$0\.0200/, 'a phone shows the length and the cost under the name');
+  } finally {
+    await page.quit();
+  }
+});
+
 test('one or two hours do not flatten the others in a chart', { timeout: 60_000 }, async () => {
   const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
   try {
@@ -221,13 +258,15 @@ test('one or two hours do not flatten the others in a chart', { timeout: 60_000 
     }
     const at = (ago) => new Date(Date.now() - ago * 3_600_000).toISOString();
     const hours = [9000, 500, 400, 450, 420, 480].map((latencyMs, i) => ({ at: at(6 - i), begun: 1, failed: 0, latencyMs, dollars: 0 }));
-    const over = { id: 'OVER', door: 'sip', outcome: 'goodbye', startedAt: at(30), endedAt: at(29.9), turns: 1, tokens: 1 };
-    await page.route('**/ended', (route) => route.fulfill({ json: { conversations: [over], steered: {}, hours } }));
+    const long = (month) => new Date(2025, month, 28, 22, 44).toISOString(); // as long as a time can be, whatever the time is now
+    const over = Array.from({ length: 12 }, (_, month) => ({ id: `OVER${month}`, door: 'sip', outcome: 'goodbye', startedAt: long(month), endedAt: long(month), turns: 1, tokens: 1 }));
+    await page.route('**/ended', (route) => route.fulfill({ json: { conversations: over, steered: {}, hours } }));
+    await page.click('#rest');
     await says(page, '#latency .beyond', /^Above the scale: 9\.0\ss at \d/);
     assert.equal(await page.innerText('#latency .most'), '500\u00a0ms');
     for (const width of [1920, 1440, 1280, 1024]) {
       await page.setViewportSize({ width, height: 900 });
-      assert.deepEqual(await page.$$eval('#past tr:not(.said) td.number', (all) => all.filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.textContent)), [], `a time of yesterday fits its column at ${width} px`);
+      assert.deepEqual(await page.$$eval('#past tr:not(.said) td.number', (all) => all.filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.textContent)), [], `each time fits its column at ${width} px`);
     }
   } finally {
     await page.quit();
@@ -284,7 +323,11 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     await page.click('#list th >> text=Duration');
     assert.equal(await page.getAttribute('#list th:has-text("Agent")', 'aria-sort'), null);
     assert.equal(await page.getAttribute('#list th:has-text("Duration")', 'aria-sort'), 'descending');
-    for (const person of people) person.send('DISCONNECT_GEMINI');
+    for (const person of people) {
+      person.send('SEND_MESSAGE', { parts: [{ text: 'Hello' }] });
+      await person.gets('TURN_COMPLETE');
+      person.send('DISCONNECT_GEMINI');
+    }
     for (const { id } of people) await page.locator('#past tr', { hasText: id.slice(-4) }).first().waitFor();
     const table = 'Our tours: | Tour | Price | | --- | --- | | Old mill | €12 | We are **open** today.';
     assert.equal(newestOf({ role: 'model', text: table }), 'Agent: Our tours: (a table) We are open today.');
@@ -294,7 +337,7 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     await page.setViewportSize({ width: 1440, height: 600 });
     assert.ok(await page.evaluate(() => document.scrollingElement.scrollHeight <= innerHeight), 'only the lists scroll');
     await page.setViewportSize({ width: 1440, height: 900 });
-    assert.equal(await page.innerText('#list tr[data-id] td:nth-child(3)'), 'Connected', 'nothing was said yet');
+    assert.equal(await page.innerText('#list tr[data-id] td:nth-child(3)'), 'Listening', 'nothing was said yet');
     const numbers = await page.$eval('#words', (e) => getComputedStyle(e.appendChild(document.createElement('ol'))).listStyleType);
     assert.equal(numbers, 'decimal', 'numbered lists keep their numbers');
     for (const one of crowd) one.send('DISCONNECT_GEMINI');
@@ -320,7 +363,7 @@ test('both lists are sorted by a column', { timeout: 60_000 }, async () => {
     assert.deepEqual([up[0], up.at(-1), down[0], down.at(-1)], ['desk', '–', 'desk', '–']);
     for (const width of [390, 195]) { // the second one is as many letters wide as a phone with letters of twice the size
       await page.setViewportSize({ width, height: 844 });
-      const [who, outcome, play] = await page.$$eval('#past tbody tr:first-child :is(td:nth-child(1), td:nth-child(3), .play)', (all) => all.map((e) => e.getBoundingClientRect().toJSON()));
+      const [who, outcome, play] = await page.$$eval('#past tr:has(.play) :is(td:nth-child(1), td:nth-child(3), .play)', (all) => all.map((e) => e.getBoundingClientRect().toJSON()));
       assert.ok(who.width > width / 3 && who.bottom <= outcome.top + 1 && play.left >= who.right, `one block at ${width} px: ${JSON.stringify([who, outcome, play])}`);
       assert.deepEqual(await page.$$eval('.wide', (all) => all.flatMap((e) => (e.scrollWidth > e.clientWidth ? [...e.querySelectorAll('*')].filter((x) => x.getBoundingClientRect().right > e.getBoundingClientRect().right).map((x) => x.outerHTML.slice(0, 90)) : []))), [], `nothing runs out of its card at ${width} px`);
       await hasNoBarriers(page);
@@ -369,7 +412,7 @@ test('both sides can be heard', { timeout: 60_000 }, async () => {
 
 test('of a conversation by WebRTC the loss is shown while it runs', { timeout: 60_000 }, async () => {
   const talker = await openPage({ url: gateway.url, browsers });
-  const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
+  const page = await openPage({ url: privateAddress(gateway), mic: 'none', context: { viewport: { width: 1920, height: 900 } }, browsers });
   try {
     await start(talker);
     await type(talker, long);

@@ -75,7 +75,7 @@ type row struct {
 	// detection, such a model needs a turnCoverage of all input, because it treats turns as empty otherwise.
 	wide bool
 
-	// oneAnswer is set if the model ignores a call's last response after a response with willContinue.
+	// oneAnswer is set if the model uses only the first response to a call. It ignores those that willContinue announces.
 	oneAnswer bool
 
 	// translates is set for translation models. Only these support translationConfig.
