@@ -23,9 +23,13 @@ func startTalkativeGateway(t *testing.T) *testkit.LockedGateway {
 	return startTalkativeGatewayWith(t, nil)
 }
 
-// startTalkativeGatewayWith is startTalkativeGateway, and records in seen what the model receives, unless seen is nil.
-func startTalkativeGatewayWith(t *testing.T, seen *testkit.SeenByModel) *testkit.LockedGateway {
+// startTalkativeGatewayWith is startTalkativeGateway, and records in seen what the model receives, unless seen is nil. change
+// changes the options before.
+func startTalkativeGatewayWith(
+	t *testing.T, seen *testkit.SeenByModel, change ...testkit.Option,
+) *testkit.LockedGateway {
 	options := append(serveAll(t), func(d *testkit.Endpoints, _ *bridge.Options) { d.SmallBuffers = true })
+	options = append(options, change...)
 	if seen != nil {
 		options = append(options, testkit.WithSeenModel(t, seen))
 	}
@@ -119,13 +123,20 @@ func TestARESTCallOutlivesItsToken(t *testing.T) {
 	}
 }
 
-// spends lets a client with this grant talk until the conversation ends, and returns the newest Info of the conversation. It
-// fails the test if over returns true.
+// spends lets a client with this grant talk until the conversation ends, and returns the Info of its end. It fails the test
+// if over returns true.
 func spends(
 	t *testing.T, talker testkit.Talker, grant string, over func(bridge.Info) bool,
 ) (last bridge.Info) {
 	t.Helper()
-	l := startTalkativeGateway(t)
+	end := make(chan bridge.Info, 1)
+	l := startTalkativeGatewayWith(t, nil, func(_ *testkit.Endpoints, o *bridge.Options) {
+		o.Observe = func(_ string, o bridge.Observation) {
+			if e, ok := o.(bridge.SessionEnded); ok {
+				end <- e.Info
+			}
+		}
+	})
 	more := talker.Begin(t, l, l.MintToken(`{"expiresIn":60,"grant":{`+grant+`}}`)).More
 	for turn := 1; ; turn++ {
 		more()
@@ -138,6 +149,9 @@ func spends(
 			}
 			return ended || last.Turns >= turn
 		})
+		if ended { // perhaps by a turn that the list never showed
+			last = <-end
+		}
 		if over(last) {
 			t.Fatalf("a grant of %s has paid %d tokens, %v dollars", grant, last.Tokens, last.Dollars)
 		}

@@ -50,6 +50,13 @@ func (l *Lateness) record(delay time.Duration) {
 	l.longest = max(l.longest, delay)
 }
 
+// Longest returns the longest delay of a timer so far.
+func (l *Lateness) Longest() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.longest
+}
+
 // CanJudge reports whether the machine was quiet enough to judge a time limit. Otherwise it logs the reason. Each timer
 // must have been late by less than limit/4, and the delays of all timers must add up to less than a fifth of the
 // elapsed time. They add up to 5 % on a quiet machine, and to 40 to 80 % with four busy processes per core.
